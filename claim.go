@@ -1,0 +1,227 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// claim makes or finds the intent and makes it this exchange's own. It returns
+// an answer where there is nothing to send.
+func (x *exchange) claim() *answer {
+	start := time.Now()
+	for wait := minPoll; ; wait = min(2*wait, maxPoll) {
+		got, claimed, err := x.t.Journal.Begin(x.ctx, x.want)
+		if err != nil {
+			return x.noClaim(err)
+		}
+		if claimed {
+			return x.claimed(got)
+		}
+		if a := x.unclaimed(got); a != nil {
+			return a
+		}
+		// Another living call has it.
+		if time.Since(start)+wait > x.t.Retry.maxBackoff() {
+			return x.busy(got, errors.New("another call has it still"))
+		}
+		if !sleep(x.ctx, wait) {
+			return x.busy(got, context.Cause(x.ctx))
+		}
+	}
+}
+
+// How often another owner's intent is looked at.
+const (
+	minPoll = 5 * time.Millisecond
+	maxPoll = 250 * time.Millisecond
+)
+
+func (x *exchange) claimed(got Intent) *answer {
+	x.in = got
+	x.fresh = got.State == StateInFlight
+	if x.fresh {
+		x.t.Observer.recorded(x.ctx, shown(got))
+	}
+	if x.otherCredential(got) {
+		next := x.in
+		next.Claimed = false
+		if x.fresh {
+			return x.end("mismatch", ErrMismatch)
+		}
+		if _, err := x.record(next, nil, false); err != nil {
+			return x.noClaim(err)
+		}
+		return x.mismatch(got, "the key came with another credential before: if another account is meant, give it a scope of its own (WithScope)")
+	}
+	return nil
+}
+
+// otherCredential reports a key of the caller's that was first used under
+// another visible credential.
+func (x *exchange) otherCredential(got Intent) bool {
+	return x.want.Adopted != nil && got.Adopted != nil && got.Operation == "" && x.req != nil &&
+		!x.contract.RotatingCredentials && !sameCredential(x.req, got.Credential)
+}
+
+// unclaimed answers from an intent that may not be sent; nil means that another
+// call has it, so wait.
+func (x *exchange) unclaimed(got Intent) *answer {
+	switch {
+	case string(got.Fingerprint) != string(x.want.Fingerprint) || got.Operation != x.want.Operation:
+		return x.mismatch(got, fmt.Sprintf("it stands for %s; this call is %s: nothing was sent; give another request another name",
+			requestText(got), requestText(x.want)))
+	case x.otherCredential(got):
+		return x.mismatch(got, "the key came with another credential before: if another account is meant, give it a scope of its own (WithScope)")
+	case got.State.Final():
+		return x.replay(got)
+	case got.Owned:
+		return nil
+	case got.State == StateHeld:
+		failure := failed(got, ErrUnknownOutcome, nil, "nothing was sent, held ("+string(got.HoldReason)+"): "+holdText[got.HoldReason], ErrHeld)
+		return &answer{err: failure, result: Result{Intent: shown(got), err: failure}}
+	}
+	return nil
+}
+
+// requestText tells two requests apart without showing what they hold.
+func requestText(in Intent) string {
+	text := fmt.Sprintf("%s %s", in.Method, in.URL)
+	if len(in.Fingerprint) >= 4 {
+		text += fmt.Sprintf(" (fingerprint %x...)", in.Fingerprint[:4])
+	}
+	return text
+}
+
+// mismatch refuses a call whose name or key stands for another request.
+func (x *exchange) mismatch(got Intent, text string) *answer {
+	failure := failed(got, nil, ErrMismatch, text)
+	failure.Scope, failure.Operation = x.want.Scope, x.want.Operation
+	return &answer{err: failure, result: Result{Intent: shown(got), err: failure}}
+}
+
+// busy gives up waiting for another call of the same operation.
+func (x *exchange) busy(got Intent, why error) *answer {
+	failure := failed(got, ErrUnknownOutcome, why, "not sent by this call, another one is at it; look it up or call again", ErrBusy)
+	return &answer{err: failure, left: x.ctx.Err() != nil, result: Result{Intent: shown(got), err: failure}}
+}
+
+// noClaim ends a call that could not claim its intent: nothing was sent by it.
+// What an earlier call left is looked up, so that "not sent" is never said of
+// an operation that may have executed.
+func (x *exchange) noClaim(err error) *answer {
+	in := shown(x.want)
+	in.State, in.Attempts = "", 0
+	class := ErrNotSent
+	if errors.Is(err, ErrUnknownOutcome) {
+		class = ErrUnknownOutcome
+	}
+	if x.want.Operation != "" && !errors.Is(err, ErrClosed) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), lookupPatience)
+		defer cancel()
+		if found, lookupErr := x.t.Journal.Lookup(ctx, x.want.Scope, x.want.Operation); lookupErr == nil {
+			in = shown(found)
+			if found.State != StateWithdrawn {
+				class = ErrUnknownOutcome
+			}
+		}
+	}
+	text := "the intent could not be journaled, so this call sent nothing"
+	if class == ErrUnknownOutcome {
+		text = "the journal failed, and this call sent nothing, but the operation may be in the journal; look it up or call again"
+	}
+	failure := failed(in, class, x.leftOrJournal(err), text)
+	return &answer{err: failure, left: x.ctx.Err() != nil, result: Result{Intent: in, err: failure}}
+}
+
+const lookupPatience = 50 * time.Millisecond
+
+func (x *exchange) leftOrJournal(err error) error {
+	err = journalError(err)
+	if x.ctx.Err() != nil && !errors.Is(err, x.ctx.Err()) {
+		return fmt.Errorf("%w: %w", context.Cause(x.ctx), err)
+	}
+	return err
+}
+
+// flights are the operations that a call of this transport is at.
+type flights struct {
+	mu  sync.Mutex
+	all map[string]*flight
+}
+
+// flight is one running exchange that others may wait for.
+type flight struct {
+	fingerprint string
+	done        chan struct{}
+	answer      *answer // set before done is closed; nil: nothing to share
+}
+
+// enter joins the flight of id or starts it.
+func (f *flights) enter(id, fingerprint string) (*flight, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if running, ok := f.all[id]; ok {
+		return running, false
+	}
+	if f.all == nil {
+		f.all = map[string]*flight{}
+	}
+	started := &flight{fingerprint: fingerprint, done: make(chan struct{})}
+	f.all[id] = started
+	return started, true
+}
+
+func (f *flights) leave(id string, ended *flight, a *answer) {
+	f.mu.Lock()
+	delete(f.all, id)
+	f.mu.Unlock()
+	if a != nil && a.shareable() {
+		ended.answer = a
+	}
+	close(ended.done)
+}
+
+// identity is what makes two exchanges the same operation; empty: none.
+func (x *exchange) identity() string {
+	switch {
+	case x.want.Operation != "":
+		return "operation\x00" + x.want.Scope + "\x00" + x.want.Operation
+	case x.want.Adopted != nil:
+		return "adopted\x00" + string(x.want.Adopted) + "\x00" + string(x.want.Credential)
+	}
+	return ""
+}
+
+// join runs the exchange, or waits for the one that is at the same operation
+// and shares its answer. When the one in front leaves, a joiner takes over.
+func (x *exchange) join() *answer {
+	id := x.identity()
+	if id == "" {
+		return x.run()
+	}
+	for {
+		running, leads := x.t.flights.enter(id, string(x.want.Fingerprint))
+		if leads {
+			return x.lead(id, running)
+		}
+		if running.fingerprint != string(x.want.Fingerprint) {
+			return x.run() // to be refused
+		}
+		select {
+		case <-running.done:
+			if running.answer != nil {
+				return running.answer
+			}
+		case <-x.ctx.Done():
+			return x.busy(x.want, context.Cause(x.ctx))
+		}
+	}
+}
+
+func (x *exchange) lead(id string, f *flight) (a *answer) {
+	defer func() { x.t.flights.leave(id, f, a) }() // also when Base panics: then a is nil
+	return x.run()
+}

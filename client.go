@@ -1,0 +1,180 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+)
+
+// Client runs operations over a [Transport] and looks after what earlier calls
+// left: it looks up, continues and resumes. Its fields are set before first
+// use. A Client is safe for concurrent use, and must not be copied.
+type Client struct {
+	// Transport sends. It is required.
+	Transport *Transport
+	// Authorize puts fresh credentials into a request that is sent from the
+	// journal, by Resume and Continue, since credentials are never stored. It
+	// must not change anything else. nil means that requests whose credentials
+	// were withheld are held: credentials.
+	Authorize func(req *http.Request, in Intent) error
+
+	mu     sync.Mutex
+	closed bool
+	open   sync.WaitGroup
+}
+
+// NewClient returns a client over t.
+func NewClient(t *Transport) *Client { return &Client{Transport: t} }
+
+// HTTPClient returns a new [http.Client] over the client's transport, for any
+// SDK that takes one. It follows redirects as net/http does.
+func (c *Client) HTTPClient() *http.Client { return &http.Client{Transport: callDoor{c}} }
+
+// callDoor counts the calls that go through, so that Shutdown can wait.
+type callDoor struct{ c *Client }
+
+func (d callDoor) RoundTrip(req *http.Request) (*http.Response, error) {
+	leave, err := d.c.enter()
+	if err != nil {
+		closeBody(req)
+		return nil, err
+	}
+	defer leave()
+	return d.c.Transport.RoundTrip(req)
+}
+
+func (d callDoor) CloseIdleConnections() { d.c.Transport.CloseIdleConnections() }
+
+// enter counts a call, or refuses it.
+func (c *Client) enter() (leave func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.Transport == nil:
+		return nil, &OperationError{class: ErrNotSent, Err: errors.New("Client.Transport is nil"), text: "client is not usable, nothing was sent"}
+	case c.closed:
+		return nil, &OperationError{class: ErrNotSent, Err: ErrClosed, text: "the client was shut down, nothing was sent"}
+	}
+	c.open.Add(1)
+	return c.open.Done, nil
+}
+
+// Do sends req as the named operation, whatever its context says, and follows
+// redirects. It returns a response only when the operation is final, when a
+// successful answer is streaming, or when the request is not journaled (such
+// as a GET); the caller closes its body. Everything else is an
+// [*OperationError], with the last answer in its Response.
+//
+// Called again with the same request, it continues the operation under the
+// same key, or gives the recorded answer without sending.
+func (c *Client) Do(operation string, req *http.Request) (*http.Response, error) {
+	if operation == "" {
+		closeBody(req)
+		return nil, &OperationError{class: ErrNotSent, Err: ErrNoOperation, text: "Do needs the operation's name, nothing was sent"}
+	}
+	ctx := context.WithValue(req.Context(), callKey{}, &call{operation: operation, explicit: true})
+	outer, _ := ctx.Value(resultKey{}).(*Result)
+	var result Result
+	resp, err := c.HTTPClient().Do(req.WithContext(WithResult(ctx, &result)))
+	if outer != nil && result.Intent.ID+result.Intent.Operation != "" {
+		*outer = result
+	}
+	return c.outcome(operation, resp, err, result)
+}
+
+// outcome makes what a RoundTrip left into what Do and Continue promise.
+func (c *Client) outcome(operation string, resp *http.Response, err error, result Result) (*http.Response, error) {
+	if err != nil {
+		var failure *OperationError
+		if errors.As(err, &failure) {
+			return nil, failure
+		}
+		if in := result.Intent; in.ID != "" && in.State.Final() {
+			return nil, failed(in, nil, err, "the operation is "+string(in.State)+", but what followed it failed")
+		}
+		if result.err != nil {
+			return nil, failed(result.Intent, result.err.class, err, result.err.text, result.err.also...)
+		}
+		return nil, &OperationError{Operation: operation, class: ErrUnknownOutcome, Err: err, text: "the request was not journaled, and its outcome is unknown"}
+	}
+	if result.Err() == nil {
+		return resp, nil
+	}
+	failure := *result.err
+	failure.Response = resp
+	return nil, &failure
+}
+
+// Lookup returns the newest generation of the operation, in the scope of the
+// context or the transport, or [ErrNotFound]. It never sends.
+func (c *Client) Lookup(ctx context.Context, operation string) (Intent, error) {
+	if err := c.usable(operation); err != nil {
+		return Intent{}, err
+	}
+	return c.Transport.Journal.Lookup(ctx, c.Transport.scope(ctx), operation)
+}
+
+// usable checks what every call on the journal needs.
+func (c *Client) usable(operation string) error {
+	switch {
+	case operation == "":
+		return fmt.Errorf("idem: %w", ErrNoOperation)
+	case c.Transport == nil || c.Transport.Journal == nil:
+		return fmt.Errorf("idem: %w: the client has no Transport with a Journal", ErrJournal)
+	}
+	return nil
+}
+
+// Continue goes on with an operation from the journal alone: it gives the
+// recorded answer, or sends the stored request under its key, with credentials
+// from Authorize. It is a direct call, with its own attempts. An operation that
+// the journal does not know is [ErrNotFound].
+func (c *Client) Continue(ctx context.Context, operation string) (*http.Response, error) {
+	leave, err := c.enter()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	in, err := c.Lookup(ctx, operation)
+	if err != nil {
+		return nil, err
+	}
+	t := c.Transport
+	if err := t.ready(); err != nil {
+		return nil, failed(in, ErrUnknownOutcome, err, "transport is not usable, nothing was sent")
+	}
+	x := &exchange{
+		t: t, ctx: ctx, call: &call{operation: operation, explicit: true}, authorize: c.Authorize,
+		want: Intent{ID: in.ID, Scope: in.Scope, Operation: operation, Fingerprint: in.Fingerprint},
+	}
+	req, err := t.asRequest(ctx, in)
+	if err != nil {
+		return nil, failed(in, ErrUnknownOutcome, err, "the stored request cannot be sent")
+	}
+	x.contract = t.contracts().Resolve(req)
+	a := x.join()
+	resp, failure := a.give(req, x)
+	return c.outcome(operation, resp, failure, a.result)
+}
+
+// Shutdown refuses new calls, waits for the open ones, and leaves the journal
+// open for its owner to close. It returns the context's error if that ends
+// first; calls go on then.
+func (c *Client) Shutdown(ctx context.Context) error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		c.open.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("idem: shutdown: %w", context.Cause(ctx))
+	}
+}

@@ -1,0 +1,208 @@
+// Package contract states what a provider publishes about its idempotency
+// keys, as plain values: where the key goes, how long it is remembered, and how
+// the answers that matter for a retry look.
+//
+// The values of this package are [StripeV1], [StripeV2] and [Adyen]; [Known]
+// routes a request to the one that is bound to its host. A server of your own
+// is [Keyed] or [IETF], bound to its host with [Contract.At]:
+//
+//	api := contract.Keyed("Idempotency-Key", 24*time.Hour).At("api.example.com")
+//
+// Any other provider is a [Contract] that you write from its documentation (the
+// example of the package is one), and several resolvers become one with
+// [First]:
+//
+//	all := contract.First(api, contract.Known)
+//
+// A [Contract] is data only. [Contract.Clone] one to change it; [Contract.At]
+// binds a copy to other hosts, such as a test double; [Contract.Validate] finds
+// what does not fit together. A field left zero means "not known", which is
+// always the cautious side: an unknown retention is trusted for an hour at most,
+// an unlisted signal is not recognised, an answer that is not listed as proof
+// proves nothing. A request that no resolver takes has no contract: it gets no
+// key, and what may have been delivered is not sent again by itself.
+//
+// Facts drift. Each value names its sources and the day they were read; where
+// two figures are known, it has the stricter one.
+package contract
+
+import (
+	"net/http"
+	"time"
+)
+
+// Resolver finds the contract of a request. Implementations are safe for
+// concurrent use, do not read the body, and do not change the request.
+type Resolver interface {
+	// Resolve returns nil where the request is not its own.
+	Resolve(req *http.Request) *Contract
+}
+
+// Contract is one provider's published rules for one family of routes.
+//
+// A Contract must not be changed once a transport uses it. It is its own
+// [Resolver], and safe for concurrent use.
+type Contract struct {
+	// Name identifies the rules in journals and logs, such as "stripe_v1".
+	Name string
+
+	// Hosts are the host names this contract is bound to, compared with the
+	// host of the request's URL (not with its Host field: the URL is where the
+	// bytes go) without regard to case and to a final dot. "host" means any
+	// port, "host:port" that port only, where no port in the URL is the
+	// scheme's own. "*.example.com" takes every name below example.com but not
+	// example.com, "*-live.example.com" every name with that ending. An IPv6
+	// address is written "[::1]" or "[::1]:8080". nil means every host, an
+	// empty list none.
+	Hosts []string
+	// Paths are path prefixes that end at a segment border: "/v1" takes "/v1"
+	// and "/v1/charges", not "/v10". They are compared byte by byte with the
+	// path as it is sent, so that "/v1%2Fcharges" is one segment and not taken.
+	// A path with "." or ".." segments is taken by none, because where it leads
+	// is the server's to say. nil means every path.
+	Paths []string
+	// Methods are upper-case methods on which the provider takes a key. nil
+	// means POST, PUT, PATCH and DELETE.
+	Methods []string
+
+	// NoKeys is true for a server that is known not to honour keys: no key is
+	// sent, and nothing that may have been delivered is sent again by itself.
+	NoKeys bool
+	// Key says where the key goes. It is required unless NoKeys.
+	Key Place
+	// Form restricts the key's characters. Zero means visible ASCII.
+	Form Form
+	// MaxLength is the longest key in bytes. Zero means 255.
+	MaxLength int
+	// ScopeHeaders name request headers that separate one key space from
+	// another, such as the account a platform acts for. They are part of the
+	// request's identity.
+	ScopeHeaders []string
+	// Retention is how long the provider remembers a key, the strictest figure
+	// known. Zero means unknown: resends are then allowed for at most one hour.
+	Retention time.Duration
+	// RotatingCredentials is true where the key space does not depend on the
+	// credential, so that a key may go on under another one.
+	RotatingCredentials bool
+
+	// Replayed marks an answer that comes from the provider's store.
+	Replayed Marker
+	// InFlight, Mismatch, AlreadyDone, StoreDown and NotExecuted are the
+	// answers that say so. The first that matches wins, in the order
+	// AlreadyDone, InFlight, Mismatch, StoreDown, NotExecuted.
+	InFlight    []Signal // the key is being worked on now
+	Mismatch    []Signal // the key was used with another request
+	AlreadyDone []Signal // the effect exists, under this key
+	StoreDown   []Signal // the key store did not answer
+	NotExecuted []Signal // refused before any effect
+	// Proven are failures that are given only after the key was claimed, so
+	// that they settle an operation that is in doubt. A status alone proves
+	// nothing: each names a place in the body or a header too.
+	Proven []Signal
+	// StoresServerErrors is true where a 5xx can be the stored result of a key.
+	StoresServerErrors bool
+	// ErrorsInside200 is true where a 2xx can carry a failure, so that its body
+	// is read before it is believed.
+	ErrorsInside200 bool
+
+	// ShouldRetry is the provider's own advice. Zero means none.
+	ShouldRetry Advice
+	// Transient marks a failure that was not stored. Zero means none.
+	Transient Marker
+	// Waits are the headers that ask for a wait, the first present one counts.
+	// nil means Retry-After, an empty list none.
+	Waits []Wait
+	// MinDelay is the shortest pause before a resend. Zero means the policy's.
+	MinDelay time.Duration
+	// RetryStatuses and FinalStatuses overrule the status table: the first are
+	// sent again under the same key, the second are not.
+	RetryStatuses, FinalStatuses []int
+	// AttemptTimeout is how long one attempt may take where the provider works
+	// longer than usual. Zero means the policy's.
+	AttemptTimeout time.Duration
+
+	// Sources are the pages these facts were read from, Checked the day.
+	Sources []string
+	Checked string // YYYY-MM-DD; empty: not checked
+}
+
+// Place is where a key goes in the request. The zero value means nowhere.
+type Place struct {
+	// Header is the header's name.
+	Header string
+	// Encoding is how the key is written there. Zero means raw.
+	Encoding Encoding
+}
+
+// Encoding is how a key is written in its place.
+type Encoding string
+
+const (
+	// Raw writes the key as it is.
+	Raw Encoding = ""
+	// Quoted writes it as a structured-field string, in double quotes
+	// (RFC 9651 3.3.3).
+	Quoted Encoding = "quoted"
+)
+
+// Form restricts the characters of a key.
+type Form string
+
+const (
+	// Visible takes every key of visible ASCII characters, U+0021 to U+007E.
+	Visible Form = ""
+	// UUID takes only a UUID in its 36-character text form.
+	UUID Form = "uuid"
+)
+
+// Marker is a header whose presence, or whose value, says something. The zero
+// value matches nothing.
+type Marker struct {
+	Header string // empty: no marker
+	// Value is compared without regard to case, with the whole value or with
+	// what stands before its parameters: "application/problem+json" takes
+	// "application/problem+json; charset=utf-8". A header that comes more than
+	// once must say it each time. Empty: presence counts.
+	Value string
+	// Param names a parameter, such as rel of a Link header. Value is then
+	// looked for among the words of that parameter, in any member of the list.
+	// Empty: the header's own value is looked at.
+	Param string
+}
+
+// Signal is an answer with a meaning. Every field that is set must match. The
+// zero value matches nothing.
+type Signal struct {
+	Status int // zero: any status
+	// Pointer is an RFC 6901 JSON pointer into the body, such as "/error/code".
+	// Empty: the body is not looked at.
+	Pointer string
+	// Value is the text of the string, number or bool there: "704" takes 704
+	// and "704". Empty: it counts that something is there, null excepted.
+	Value  string
+	Header Marker // zero: no header is looked at
+}
+
+// Advice is a header by which the provider says whether to send again.
+type Advice struct {
+	Header  string // empty: none
+	Yes, No string // its two values
+}
+
+// Wait is a header that asks for a wait.
+type Wait struct {
+	Header string
+	Unit   Unit
+}
+
+// Unit is how a wait header counts.
+type Unit string
+
+const (
+	// Seconds is RFC 9110's Retry-After: seconds, or an HTTP date.
+	Seconds Unit = ""
+	// Milliseconds counts milliseconds.
+	Milliseconds Unit = "ms"
+	// UnixSeconds is the instant itself, in seconds since 1970.
+	UnixSeconds Unit = "unix"
+)

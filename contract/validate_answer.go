@@ -1,0 +1,115 @@
+package contract
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// answers checks the markers and signals.
+func (v *validation) answers(c *Contract) {
+	v.marker("Replayed", c.Replayed)
+	v.marker("Transient", c.Transient)
+	if c.Replayed != (Marker{}) && c.Replayed == c.Transient {
+		v.add("Transient.Header", c.Transient.Header, "is Replayed too: an answer cannot be stored and not stored")
+	}
+	lists := []struct {
+		name    string
+		signals []Signal
+	}{ // in the order of judgement
+		{"AlreadyDone", c.AlreadyDone}, {"InFlight", c.InFlight}, {"Mismatch", c.Mismatch},
+		{"StoreDown", c.StoreDown}, {"NotExecuted", c.NotExecuted}, {"Proven", c.Proven},
+	}
+	for n, list := range lists {
+		for i, s := range list.signals {
+			at := fmt.Sprintf("%s[%d]", list.name, i)
+			v.signal(at, s, c.ErrorsInside200)
+			if list.name == "Proven" && s.Status != 0 && s.Pointer == "" && s.Header == (Marker{}) {
+				v.add(at, s, "has only a status, which proves nothing: add Pointer and Value, or Header")
+			}
+			if slices.Contains(list.signals[:i], s) {
+				v.add(at, s, "is listed twice")
+			}
+			for _, earlier := range lists[:n] {
+				if k := slices.IndexFunc(earlier.signals, s.within); k >= 0 {
+					v.add(at, s, "never counts: %s[%d] matches the same answers and is judged first", earlier.name, k)
+				}
+			}
+		}
+	}
+}
+
+// within reports whether wide matches every answer that s matches.
+func (s Signal) within(wide Signal) bool {
+	return wide != Signal{} &&
+		(wide.Status == 0 || wide.Status == s.Status) &&
+		(wide.Pointer == "" || wide.Pointer == s.Pointer && (wide.Value == "" || wide.Value == s.Value)) &&
+		(wide.Header == Marker{} || wide.Header == s.Header)
+}
+
+func (v *validation) signal(at string, s Signal, inside200 bool) {
+	if s == (Signal{}) {
+		v.add(at, s, "is empty and matches nothing")
+		return
+	}
+	if s.Status != 0 && (s.Status < 200 || s.Status > 599) {
+		v.add(at+".Status", s.Status, "is not a final status from 200 to 599")
+	}
+	if s.Value != "" && s.Pointer == "" {
+		v.add(at+".Value", s.Value, "has no Pointer that says where it stands")
+	}
+	if reason := pointerProblem(s.Pointer); reason != "" {
+		v.add(at+".Pointer", s.Pointer, "%s", reason)
+	}
+	if s.Pointer != "" && s.Status/100 == 2 && !inside200 {
+		v.add(at+".Pointer", s.Pointer, "with Status %d is never looked at: set ErrorsInside200", s.Status)
+	}
+	v.marker(at+".Header", s.Header)
+}
+
+func (v *validation) marker(at string, m Marker) {
+	switch {
+	case m == Marker{}:
+	case m.Header == "":
+		v.add(at+".Header", "", "is empty beside Value %q and Param %q", m.Value, m.Param)
+	case !isToken(m.Header):
+		v.add(at+".Header", m.Header, "is not a header name (RFC 9110 5.6.2)")
+	}
+	if m.Param != "" && !isToken(m.Param) {
+		v.add(at+".Param", m.Param, "is not a parameter name (RFC 9110 5.6.6)")
+	}
+}
+
+// advice checks ShouldRetry and Waits.
+func (v *validation) advice(c *Contract) {
+	a := c.ShouldRetry
+	switch {
+	case a == Advice{}:
+	case !isToken(a.Header):
+		v.add("ShouldRetry.Header", a.Header, "is not a header name (RFC 9110 5.6.2)")
+	case a.Yes == "":
+		v.add("ShouldRetry.Yes", a.Yes, "is empty; both values are needed")
+	case a.No == "":
+		v.add("ShouldRetry.No", a.No, "is empty; both values are needed")
+	case strings.EqualFold(a.Yes, a.No):
+		v.add("ShouldRetry.No", a.No, "is the same as Yes %q", a.Yes)
+	}
+	seen := make(map[string]bool, len(c.Waits))
+	for i, w := range c.Waits {
+		at := fmt.Sprintf("Waits[%d]", i)
+		if !isToken(w.Header) {
+			v.add(at+".Header", w.Header, "is not a header name (RFC 9110 5.6.2)")
+		}
+		switch w.Unit {
+		case Seconds, Milliseconds, UnixSeconds:
+		default:
+			v.add(at+".Unit", string(w.Unit), "is neither Seconds, Milliseconds nor UnixSeconds")
+		}
+		name := http.CanonicalHeaderKey(w.Header)
+		if seen[name] {
+			v.add(at+".Header", w.Header, "is listed twice")
+		}
+		seen[name] = true
+	}
+}

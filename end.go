@@ -1,0 +1,249 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// journalPatience bounds a journal write that no caller's context bounds any
+// more.
+const journalPatience = 10 * time.Second
+
+// record writes next over the claimed row. A caller that left does not stop
+// the record of what happened.
+func (x *exchange) record(next Intent, a *Attempt, durable bool) (Intent, error) {
+	ctx := context.WithoutCancel(x.ctx)
+	if durable {
+		bounded, cancel := context.WithTimeout(ctx, journalPatience)
+		defer cancel()
+		ctx = bounded
+	}
+	return x.t.Journal.Update(ctx, next, a, durable)
+}
+
+// shown is the intent without the stored request, as results and hooks have it.
+func shown(in Intent) Intent {
+	in.Request = nil
+	return in
+}
+
+// conclude ends the exchange with what its last attempt means.
+func (x *exchange) conclude(in Intent, v verdict, done Attempt, s sent) *answer {
+	t, now := x.t, x.t.clock.now()
+	if v.wait > 0 { // the server's own time, without our back-off
+		in.Due, in.Wait = now.Add(max(v.wait, in.Wait)), max(v.wait, in.Wait)
+	}
+	if s.hop {
+		room := orDefault(t.Retry.attemptTimeout(x.contract), defaultAttemptTimeout)
+		in.Due, in.Wait = now.Add(room), room
+	}
+	if v.state == StateInFlight {
+		return x.stream(v, done, s)
+	}
+	next := conclude(in, x.contract, v, t.Retry, x.resumed, now)
+	if next.State.Final() {
+		next.Outcome = x.outcome(s, v)
+	}
+	recorded, err := x.record(next, &done, mustSync(next, x.contract, v, now))
+	a := &answer{resp: s.resp, body: s.body, broken: s.broken, open: s.open, left: s.left}
+	if err != nil {
+		return x.withoutRecord(a, next, s, v, err)
+	}
+	x.ended(recorded, done)
+	a.result = Result{Intent: shown(recorded), Recorded: true, FromProvider: v.replayed}
+	if !recorded.State.Final() {
+		a.result.err = explain(recorded, x.leftOr(x.causeOf(s)))
+	}
+	if s.resp == nil {
+		a.err = a.result.err
+	}
+	return a
+}
+
+// causeOf is why an attempt did not settle the intent, fit for a text.
+func (x *exchange) causeOf(s sent) error {
+	if err := s.err; err != nil {
+		return safe(err, x.req, x.in.Key)
+	}
+	if s.broken != nil {
+		return fmt.Errorf("answer %d was cut: %w", s.status, safe(s.broken, x.req, x.in.Key))
+	}
+	return fmt.Errorf("the server answered %d", s.status)
+}
+
+// ended tells observer and log what was recorded.
+func (x *exchange) ended(in Intent, done Attempt) {
+	t := x.t
+	if done.Number > 0 {
+		t.Observer.attempted(x.ctx, shown(in), done)
+	}
+	t.Observer.ended(x.ctx, shown(in))
+	level := slog.LevelDebug
+	if !in.State.Final() {
+		level = slog.LevelWarn
+	}
+	t.log().LogAttrs(x.ctx, level, "operation left", slog.String("operation", in.Operation), slog.String("provider", in.Provider),
+		slog.Int("attempt", done.Number), slog.Int("status", done.StatusCode), slog.String("state", string(in.State)),
+		slog.String("reason", string(in.HoldReason)), slog.String("err", done.Error))
+}
+
+// outcome is what is kept of a final answer.
+func (x *exchange) outcome(s sent, v verdict) *Outcome {
+	out := &Outcome{
+		StatusCode: s.status,
+		Header:     storedHeader(s.header, x.in.Place.Header, x.t.Secrets),
+		RequestID:  requestID(s.header),
+		Replayed:   v.replayed,
+	}
+	if !s.open {
+		out.Body, out.Complete = s.body, true
+		if out.Body == nil {
+			out.Body = []byte{}
+		}
+	}
+	return out
+}
+
+// withoutRecord ends an exchange whose end could not be stored (P11): the
+// caller gets the answer, and the intent stays as it was before it, in doubt.
+func (x *exchange) withoutRecord(a *answer, next Intent, s sent, v verdict, err error) *answer {
+	x.t.log().LogAttrs(x.ctx, slog.LevelError, "the end of an attempt could not be recorded",
+		slog.String("operation", next.Operation), slog.String("provider", next.Provider), slog.Int("attempt", next.Attempts),
+		slog.Int("status", s.status), slog.String("state", string(next.State)), slog.String("err", err.Error()))
+	a.result = Result{Intent: shown(next), FromProvider: v.replayed}
+	if next.State != StateSucceeded {
+		a.result.Intent = shown(x.in)
+		a.result.Intent.State, a.result.Intent.Doubt = StateUnknown, true
+		a.result.err = explain(a.result.Intent, fmt.Errorf("the end of the attempt could not be recorded: %w", journalError(err)))
+	}
+	if s.resp == nil {
+		a.err = a.result.err
+	}
+	return a
+}
+
+// journalError makes sure that an error of the journal matches ErrJournal.
+func journalError(err error) error {
+	if errors.Is(err, ErrJournal) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrJournal, err)
+}
+
+// unrecorded ends a call between two attempts because the journal failed.
+func (x *exchange) unrecorded(s sent, err error) *answer {
+	release := x.in
+	release.Claimed, release.State, release.Doubt = false, StateUnknown, true
+	_, _ = x.record(release, nil, true) // ends the running call even where it fails
+	a := &answer{resp: s.resp, body: s.body, broken: s.broken, open: s.open, left: s.left}
+	return x.withoutRecord(a, release, s, verdict{}, err)
+}
+
+// end ends the exchange without an attempt: why says what was in the way.
+func (x *exchange) end(decision string, why error) *answer {
+	next := conclude(x.in, x.contract, open(decision, x.in.Doubt, false), x.t.Retry, x.resumed, x.t.clock.now())
+	if next.State == StateWithdrawn {
+		next.Due, next.Wait = x.in.Due, x.in.Wait
+	}
+	if x.fresh { // Begin counted an attempt that did not come to be
+		next.Attempts--
+	}
+	recorded, err := x.record(next, nil, true)
+	a := &answer{left: x.ctx.Err() != nil}
+	if err != nil {
+		in := x.in
+		in.State, in.Doubt = StateUnknown, true
+		a.result = Result{Intent: shown(in)}
+		a.result.err = explain(in, fmt.Errorf("%w; and that could not be recorded: %w", why, journalError(err)))
+		a.err = a.result.err
+		return a
+	}
+	x.ended(recorded, Attempt{})
+	a.result = Result{Intent: shown(recorded), Recorded: true, err: explain(recorded, why)}
+	a.err = a.result.err
+	if last := x.call.lastAnswer(x.in.Key); decision == "attempts_used_up" && last != nil {
+		a.resp, a.body, a.broken, a.err = last.resp, last.body, last.broken, nil
+	}
+	return a
+}
+
+// refused gives a claimed intent back that may not be sent. A call changes
+// nothing by being refused; what a resume may not send is held.
+func (x *exchange) refused(may admission) *answer {
+	next := x.in
+	next.Claimed = false
+	if may.hold != "" {
+		next.State, next.HoldReason = StateHeld, may.hold
+		next.Settled, next.Due, next.Wait = x.t.clock.now(), time.Time{}, 0
+	}
+	recorded, err := x.record(next, nil, may.hold != "")
+	if err != nil {
+		recorded = x.in
+	} else if may.hold != "" {
+		x.ended(recorded, Attempt{})
+	}
+	failure := failed(recorded, ErrUnknownOutcome, nil, "not sent again: "+holdText[may.why], ErrHeld)
+	if err != nil {
+		failure.Err = journalError(err)
+	}
+	return &answer{err: failure, result: Result{Intent: shown(recorded), err: failure}}
+}
+
+// lacksCredentials ends an exchange that has no credentials for its request.
+func (x *exchange) lacksCredentials(err error) *answer {
+	if x.resumed {
+		return x.refused(admission{hold: HoldCredentials, why: HoldCredentials})
+	}
+	return x.end("credentials_missing", err)
+}
+
+// stream hands a successful answer over while it arrives. The intent stays in
+// flight until the body has ended.
+func (x *exchange) stream(v verdict, done Attempt, s sent) *answer {
+	body := s.resp.Body.(*openBody)
+	cancel := s.cancel
+	body.ended = func(clean bool) {
+		cancel(nil)
+		end := verdict{state: StateHeld, doubt: true, hold: HoldNotKept, decision: "stream_broken"}
+		if clean {
+			end = verdict{state: StateSucceeded, decision: "streamed", replayed: v.replayed}
+		}
+		done.Decision, done.Ended = end.decision, x.t.clock.now()
+		next := conclude(x.in, x.contract, end, x.t.Retry, x.resumed, done.Ended)
+		if clean {
+			next.Outcome = x.outcome(s, end)
+		}
+		recorded, err := x.record(next, &done, true)
+		if err != nil {
+			x.t.log().LogAttrs(x.ctx, slog.LevelError, "the end of a stream could not be recorded",
+				slog.String("operation", next.Operation), slog.String("err", err.Error()))
+			return
+		}
+		x.ended(recorded, done)
+	}
+	in := shown(x.in)
+	return &answer{resp: s.resp, open: true, result: Result{Intent: in, Recorded: true, FromProvider: v.replayed}}
+}
+
+// replay answers from the journal.
+func (x *exchange) replay(in Intent) *answer {
+	out := in.Outcome
+	result := Result{Intent: shown(in), Recorded: true, FromJournal: true}
+	if out != nil && out.StatusCode > 0 {
+		result.FromProvider = out.Replayed
+	}
+	if out == nil || !out.Complete || out.StatusCode == 0 {
+		status := "settled without an answer"
+		if out != nil && out.StatusCode > 0 {
+			status = fmt.Sprintf("answered %d %s", out.StatusCode, http.StatusText(out.StatusCode))
+		}
+		failure := failed(in, nil, ErrNotKept, fmt.Sprintf("%s, %s; its body was not kept, and it is never sent again", in.State, status))
+		result.err = failure
+		return &answer{err: failure, result: result}
+	}
+	return &answer{resp: storedAnswer(in), body: out.Body, result: result}
+}

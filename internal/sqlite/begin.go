@@ -1,0 +1,254 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+)
+
+// Begin finds the row that want means or makes it, and claims it. It is
+// durable on return. want becomes the store's.
+func (s *Store) Begin(ctx context.Context, want *Row) (got *Row, claimed bool, err error) {
+	b := &beginOp{want: want, id: want.ID}
+	b.item = item{op: b, durable: true, size: want.size()}
+	if err := s.submit(ctx, &b.item); err != nil {
+		return nil, false, err
+	}
+	return b.got, b.claimed, nil
+}
+
+func (r *Row) size() int {
+	n := 512
+	if r.Request != nil {
+		n += len(r.Request.Header) + len(r.Request.Body)
+	}
+	if r.Outcome != nil {
+		n += len(r.Outcome.Header) + len(r.Outcome.Body)
+	}
+	return n
+}
+
+type beginOp struct {
+	item
+	want, got *Row
+	id        int64 // that want asked for: a batch may run again
+	claimed   bool
+}
+
+func (b *beginOp) exec(t *transaction) error {
+	b.got, b.claimed, b.want.ID = nil, false, b.id
+	if b.err = t.mayClaim(); b.err != nil {
+		return nil
+	}
+	if b.want.ID != 0 {
+		return b.resume(t)
+	}
+	if b.want.Renews != "" && b.want.Operation != "" {
+		return b.renew(t)
+	}
+	return b.make(t, 1)
+}
+
+// resume continues the row that want.ID names.
+func (b *beginOp) resume(t *transaction) error {
+	got, err := t.find(selectByID, b.want.ID)
+	if err != nil {
+		return err
+	}
+	if got == nil {
+		b.err = ErrNotFound
+		return nil
+	}
+	return b.continues(t, got)
+}
+
+// make inserts the row, which is all that a new operation costs. Where that
+// finds one, the newest one is what want means.
+func (b *beginOp) make(t *transaction, generation int64) error {
+	made, err := b.insert(t, generation)
+	if made || err != nil {
+		return err
+	}
+	if b.want.Operation != "" {
+		got, err := t.find(selectByOperation, b.want.Scope, b.want.Operation)
+		if err != nil {
+			return err
+		}
+		if got != nil {
+			return b.continues(t, got)
+		}
+	}
+	return b.holderOfKey(t)
+}
+
+// holderOfKey finds who has the adopted key.
+func (b *beginOp) holderOfKey(t *transaction) error {
+	got, err := t.find(selectByAdopted, b.want.Adopted)
+	if err != nil {
+		return err
+	}
+	if got == nil {
+		b.err = ErrNotFound // cannot be: the insert met a row
+		return nil
+	}
+	if got.Scope != b.want.Scope || got.Operation != b.want.Operation {
+		b.got = got
+		return t.look(got)
+	}
+	return b.continues(t, got)
+}
+
+// renew makes the next generation, if the newest is the one that want
+// supersedes and nothing can become of it any more.
+func (b *beginOp) renew(t *transaction) error {
+	newest, err := t.find(selectByOperation, b.want.Scope, b.want.Operation)
+	if err != nil {
+		return err
+	}
+	if newest == nil {
+		return b.make(t, 1)
+	}
+	if err := t.look(newest); err != nil {
+		return err
+	}
+	closed := newest.State == rejected || newest.State == withdrawn
+	if newest.Key == b.want.Renews && closed && !newest.Owned && !newest.Damaged {
+		made, err := b.insert(t, newest.Generation+1)
+		if made || err != nil {
+			return err
+		}
+		return b.holderOfKey(t)
+	}
+	if newest.Key != b.want.Renews {
+		earlier := false
+		err := t.c.query(selectRenewed, func([]driver.Value) error {
+			earlier = true
+			return nil
+		}, b.want.Scope, b.want.Operation, newest.Generation, b.want.Renews)
+		if err != nil {
+			return err
+		}
+		if earlier {
+			return b.continues(t, newest)
+		}
+	}
+	b.got = newest
+	return nil
+}
+
+func (b *beginOp) insert(t *transaction, generation int64) (made bool, err error) {
+	w := b.want
+	w.Generation = generation
+	q := w.Request
+	values := []any{
+		w.Scope, null(w.Operation), generation, w.Key, optional(w.Adopted), optional(w.Credential), w.Name, w.Provider,
+		w.Method, w.URL, blob(w.Fingerprint), w.Place, w.Encoding, w.Retention, w.Renews, w.Withheld, w.Created,
+		w.headSum(), q.sum(), nil, nil, nil, nil,
+	}
+	if q != nil {
+		copy(values[19:], []any{q.Target, q.Host, blob(q.Header), blob(q.Body)})
+	}
+	r, err := t.c.run(insertIntent, values)
+	if err != nil {
+		return false, err
+	}
+	if n, err := r.RowsAffected(); n == 0 || err != nil {
+		return false, err
+	}
+	if w.ID, err = r.LastInsertId(); err != nil {
+		return false, err
+	}
+	w.Version, w.Owner = 1, t.s.id
+	if w.State == inFlight && w.Began == 0 {
+		w.Began = t.now
+	}
+	_, err = t.c.exec(insertStatus, w.ID, w.State, bit(w.Doubt), w.HoldReason, t.s.id, w.Attempts, w.Deaths,
+		w.Resumes, w.Began, bit(w.Prepared), bit(w.Notify), w.FirstSent, w.Due, w.Wait, w.Expires, w.Settled, w.By, w.Note)
+	if err != nil {
+		return false, err
+	}
+	t.run(w.ID, w.Version)
+	b.got, b.claimed = w, true
+	return true, nil
+}
+
+// continues claims a found row, or returns it unclaimed and unwritten.
+func (b *beginOp) continues(t *transaction, got *Row) error {
+	b.got = got
+	if err := t.look(got); err != nil || got.Owned || final(got.State) || got.State == held {
+		return err
+	}
+	if got.Damaged {
+		return t.hold(got)
+	}
+	if !bytes.Equal(got.Fingerprint, b.want.Fingerprint) {
+		return nil
+	}
+	if got.State == withdrawn && got.Request == nil && b.want.Request != nil {
+		q := b.want.Request
+		if _, err := t.c.exec(restoreRequest, q.sum(), q.Target, q.Host, blob(q.Header), blob(q.Body), got.ID); err != nil {
+			return err
+		}
+		got.Request = q
+	}
+	b.claimed = true
+	return t.claim(got)
+}
+
+// find reads one whole row, or nil.
+func (t *transaction) find(by statement, values ...any) (row *Row, err error) {
+	err = t.c.query(by, func(v []driver.Value) error {
+		row = scanWhole(v)
+		return nil
+	}, values...)
+	return row, err
+}
+
+// look finds out whether a living owner has the row.
+func (t *transaction) look(r *Row) (err error) {
+	r.Owned, err = t.living(r.Owner, r.ID)
+	return err
+}
+
+// claim makes the row this handle's. What a dead owner was sending is doubt.
+func (t *transaction) claim(r *Row) error {
+	if r.State == inFlight {
+		cut := &Attempt{Number: r.Attempts, Started: r.Began, Phase: "maybe_sent", Decision: "interrupted"}
+		if err := t.note(r.ID, cut); err != nil {
+			return err
+		}
+		r.State, r.Doubt = unknown, true
+		r.Deaths++
+		if r.FirstSent == 0 {
+			r.FirstSent = r.Began
+		}
+	}
+	r.Owner = t.s.id
+	if err := t.assign(r); err != nil {
+		return err
+	}
+	t.run(r.ID, r.Version)
+	return nil
+}
+
+// hold keeps a damaged row from being sent.
+func (t *transaction) hold(r *Row) error {
+	r.State, r.HoldReason, r.Settled, r.Owner = held, holdChecksum, t.now, 0
+	r.Request = nil
+	return t.assign(r)
+}
+
+func (t *transaction) assign(r *Row) error {
+	var owner any
+	if r.Owner != 0 {
+		owner = r.Owner
+	}
+	_, err := t.c.exec(claimStatus, owner, r.State, bit(r.Doubt), r.Deaths, r.FirstSent, r.HoldReason, r.Settled, r.ID)
+	r.Version++
+	return err
+}
+
+func (t *transaction) note(row int64, a *Attempt) error {
+	_, err := t.c.exec(insertAttempt, row, a.Number, a.Started, a.Ended, a.Phase, a.StatusCode, a.Decision, a.Error)
+	return err
+}

@@ -1,0 +1,97 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"time"
+)
+
+const (
+	checkpointFrames = 1000 // 4 MiB of log: a stall of some milliseconds, after the callers were woken
+	pruneEvery       = 50   // batches between two chunks
+	pruneRest        = time.Minute
+)
+
+// chores is what the writer does besides. The holder of the token uses it.
+type chores struct {
+	frames    float64 // estimate of what the log holds
+	perItem   float64 // learned from checkpoints
+	items     int     // since the last checkpoint
+	batches   int     // since the last chunk was pruned
+	rest      time.Time
+	ripe, id  int64 // how far this walk has pruned
+	lostError error // the last posted update that can never be written
+}
+
+func (c *chores) committed(batch []*item) {
+	if c.perItem == 0 {
+		c.perItem = 4
+	}
+	size := 0
+	for _, it := range batch {
+		size += it.size
+	}
+	c.items += len(batch)
+	c.frames += 2 + c.perItem*float64(len(batch)) + float64(size)/4096
+	c.batches++
+}
+
+func (c *chores) lost(err error) { c.lostError = err }
+
+func (s *Store) choresDue() bool {
+	c := &s.chores
+	return c.frames >= checkpointFrames || c.batches >= pruneEvery
+}
+
+// doChores runs with the token, after the callers were woken. What fails is
+// tried again later: nothing depends on it.
+func (s *Store) doChores() {
+	if s.writer == nil {
+		return
+	}
+	if s.chores.frames >= checkpointFrames {
+		s.checkpoint()
+		return
+	}
+	s.chores.batches = 0
+	if now := time.Now(); !now.Before(s.chores.rest) {
+		if !s.pruneChunk(now) {
+			s.chores.rest = now.Add(pruneRest)
+			s.chores.ripe, s.chores.id = 0, 0
+		}
+	}
+}
+
+// checkpoint copies the log into the main file without waiting for readers. It
+// never shrinks the log: growing it again costs each sync.
+func (s *Store) checkpoint() {
+	c := &s.chores
+	v, err := s.writer.column("PRAGMA wal_checkpoint(PASSIVE)", 1)
+	if log := number(v); err == nil && log > 0 && c.items > 0 {
+		actual := float64(log) / c.frames * c.perItem
+		c.perItem = min(max((c.perItem+actual)/2, 0.5), 50)
+	}
+	c.frames, c.items = 0, 0
+}
+
+// pruneChunk reports whether there may be more to prune.
+func (s *Store) pruneChunk(now time.Time) (more bool) {
+	before := now.Add(-s.opts.PruneAfter).UnixNano()
+	first := int64(0)
+	err := s.writer.query(firstRipe, func(v []driver.Value) error {
+		first = number(v[0])
+		return nil
+	})
+	if err != nil || first == 0 || first >= before {
+		return false
+	}
+	p := &pruneOp{before: before, ripe: s.chores.ripe, id: s.chores.id}
+	p.item = item{op: p, state: taken}
+	if s.begin(false) != nil {
+		return false
+	}
+	if s.write([]*item{&p.item}) != nil || p.err != nil {
+		return false
+	}
+	s.chores.ripe, s.chores.id = p.lastRipe, p.lastID
+	return p.looked == pruneChunk
+}

@@ -1,0 +1,137 @@
+package sqlite
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// locate returns the true path of the journal, so that two names of one file
+// share an owner folder, and whether there is a file. A missing directory is
+// an error: it is more often a mistake than a wish.
+func locate(path string) (real string, exists bool, err error) {
+	if path == "" {
+		return "", false, errors.New("the path is empty")
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", false, err
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(abs))
+	if err != nil {
+		return "", false, fmt.Errorf("the directory must exist: %w", bare(err))
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return "", false, bare(err)
+	}
+	if !info.IsDir() {
+		return "", false, fmt.Errorf("%q is not a directory", filepath.Base(dir))
+	}
+	real = filepath.Join(dir, filepath.Base(abs))
+	if _, err := os.Lstat(real); errors.Is(err, fs.ErrNotExist) {
+		return real, false, nil
+	}
+	if real, err = filepath.EvalSymlinks(real); err != nil {
+		return "", false, fmt.Errorf("follow the link: %w", bare(err))
+	}
+	return real, true, nil
+}
+
+// inspect looks at what is at path, without opening it: closing any descriptor
+// of the file would drop the locks of every connection in this process.
+func inspect(path string) (exists bool, err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if w, err := os.Stat(path + "-wal"); err == nil && w.Size() > 0 {
+			return false, errors.New("the file is missing, but its -wal is there: they belong together")
+		}
+		return false, nil
+	}
+	switch {
+	case err != nil:
+		return false, bare(err)
+	case info.IsDir():
+		return false, errors.New("it is a directory")
+	case !info.Mode().IsRegular():
+		return false, errors.New("it is not a regular file")
+	case info.Size() == 0:
+		return false, errors.New("the file is empty: it was cut off, or never was a journal")
+	}
+	return true, nil
+}
+
+// create makes a whole journal under another name and moves it into place, so
+// that the path never names half of one. The caller has the set-up lock.
+func create(path, folder string) error {
+	draft := filepath.Join(folder, "draft.db")
+	for _, side := range []string{"", "-wal", "-shm", "-journal"} { // of a creation that was cut
+		if err := os.Remove(draft + side); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return bare(err)
+		}
+	}
+	f, err := os.OpenFile(draft, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) // the side files take its mode
+	if err != nil {
+		return bare(err)
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := fill(draft); err != nil {
+		return err
+	}
+	if err := syncFile(draft); err != nil {
+		return err
+	}
+	if err := os.Rename(draft, path); err != nil {
+		return bare(err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// fill writes the schema. Closing checkpoints, so that schema and identity are
+// in the main file before anything depends on them.
+func fill(path string) (err error) {
+	c, err := connect(dataSource(path, "rw"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	if err := c.configure(writerSettings); err != nil {
+		return err
+	}
+	if err := c.text(fmt.Sprintf("PRAGMA application_id=%d", applicationID)); err != nil {
+		return err
+	}
+	if err := c.migrate(); err != nil {
+		return err
+	}
+	return c.text(`INSERT INTO meta (name, value) VALUES ('journal', '` + randomHex() + `'), ('salt', '` + randomHex() + `')`)
+}
+
+func randomHex() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// bare takes the path out of an error whose text will name it anyway.
+func bare(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}

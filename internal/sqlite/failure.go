@@ -1,0 +1,29 @@
+package sqlite
+
+import (
+	"errors"
+
+	sqlite3 "modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+)
+
+// code returns the primary result code of an error of the engine, or zero.
+func code(err error) int {
+	var e *sqlite3.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+func isBusy(err error) bool { return code(err) == lib.SQLITE_BUSY }
+
+// harmless reports whether err is one statement's own fault, so that the rest
+// of the batch may be written without it.
+func harmless(err error) bool {
+	switch code(err) {
+	case lib.SQLITE_CONSTRAINT, lib.SQLITE_TOOBIG, lib.SQLITE_MISMATCH, lib.SQLITE_RANGE:
+		return true
+	}
+	return false
+}

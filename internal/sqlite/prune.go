@@ -1,0 +1,107 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+)
+
+// pruneChunk is how many rows one transaction prunes: long enough to be cheap,
+// short enough that nobody waits long for it (measured: 0.9 of the throughput).
+const pruneChunk = 500
+
+// Prune drops the bodies of rows that were settled before the given instant
+// and whose retention is over, and the unnamed ones whole. It returns how many
+// rows it changed.
+func (s *Store) Prune(ctx context.Context, before int64) (int, error) {
+	changed := 0
+	p := &pruneOp{before: before}
+	for {
+		p.item = item{op: p, size: 512}
+		if err := s.submit(ctx, &p.item); err != nil {
+			return changed, err
+		}
+		changed += p.changed
+		if p.looked < pruneChunk {
+			return changed, nil
+		}
+		p.ripe, p.id = p.lastRipe, p.lastID
+	}
+}
+
+// pruneOp prunes one chunk, from the row after (ripe, id).
+type pruneOp struct {
+	item
+	before   int64
+	ripe, id int64
+
+	looked, changed  int
+	lastRipe, lastID int64
+}
+
+func (p *pruneOp) exec(t *transaction) error {
+	p.looked, p.changed = 0, 0
+	var named, unnamed []int64
+	err := t.c.query(selectRipe, func(v []driver.Value) error {
+		r := cursor{values: v}
+		p.lastID, p.lastRipe = r.number(), r.number()
+		p.looked++
+		without, retention, since := r.bit(), r.number(), r.number()
+		switch {
+		case retention > 0 && since > t.now-retention: // the provider still remembers
+		case without:
+			unnamed = append(unnamed, p.lastID)
+		default:
+			named = append(named, p.lastID)
+		}
+		return nil
+	}, p.ripe, p.id, p.before, pruneChunk)
+	if err != nil {
+		return err
+	}
+	for _, id := range named {
+		if err := t.dropBodies(id); err != nil {
+			return err
+		}
+	}
+	p.changed = len(named) + len(unnamed)
+	return t.remove(unnamed)
+}
+
+// dropBodies leaves the tombstone: it still answers or refuses a new call.
+func (t *transaction) dropBodies(id int64) error {
+	for _, st := range []statement{pruneRequest, pruneOutcome, pruneStatus} {
+		if _, err := t.c.exec(st, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove deletes rows whole. Of the highest an empty shell stays until there
+// is a higher one, since its id would be given again.
+func (t *transaction) remove(ids []int64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	highest := int64(0)
+	err := t.c.query(highestID, func(v []driver.Value) error {
+		highest = number(v[0])
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		last := deleteIntent
+		if id == highest {
+			last = emptyIntent
+		}
+		for _, st := range []statement{deleteAttempts, deleteOutcome, deleteStatus, last} {
+			if _, err := t.c.exec(st, id); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = t.c.exec(deleteShells, highest)
+	return err
+}

@@ -1,0 +1,169 @@
+package sqlite
+
+// statement names one prepared statement.
+type statement int
+
+const (
+	beginImmediate statement = iota
+	commit
+	rollback
+	insertIntent
+	insertStatus
+	insertOutcome
+	insertAttempt
+	updateStatus
+	forceStatus
+	claimStatus
+	restoreRequest
+	selectByID
+	selectByOperation
+	selectByAdopted
+	selectRenewed
+	selectStatus
+	selectDueFree
+	selectDueOwned
+	selectNextDue
+	insertOwner
+	selectOwners
+	selectOwner
+	ownerNamed
+	deleteOwner
+	freeOwned
+	listAll
+	listOpen
+	listAttempts
+	selectRipe
+	firstRipe
+	pruneRequest
+	pruneOutcome
+	pruneStatus
+	deleteAttempts
+	deleteOutcome
+	deleteStatus
+	deleteIntent
+	emptyIntent
+	deleteShells
+	highestID
+	statementCount
+)
+
+// The columns of a whole row, in the order scan reads them.
+const (
+	headColumns = `i.id, i.scope, i.operation, i.generation, i.key, i.adopted, i.credential, i.name, i.provider,
+		i.method, i.url, i.fingerprint, i.place, i.encoding, i.retention, i.renews, i.withheld, i.created`
+	statusColumns = `s.version, s.state, s.doubt, s.hold_reason, s.owner, s.attempts, s.deaths, s.resumes, s.began,
+		s.prepared, s.notify, s.first_sent, s.due, s.wait, s.expires, s.settled, s.decider, s.note`
+	outcomeColumns = `o.status_code, o.complete, o.replayed, o.request_id, o.header`
+	bodyColumns    = `o.body, o.head_sum, o.body_sum, i.head_sum, i.request_sum, i.target, i.host, i.header, i.body`
+	wholeRow       = `SELECT ` + headColumns + `, ` + statusColumns + `, ` + outcomeColumns + `, ` + bodyColumns + `
+		FROM intent i JOIN status s ON s.id = i.id LEFT JOIN outcome o ON o.id = i.id `
+	listedRow = `SELECT ` + headColumns + `, ` + statusColumns + `, ` + outcomeColumns + `
+		FROM intent i JOIN status s ON s.id = i.id LEFT JOIN outcome o ON o.id = i.id `
+	hotValues = `state = ?, doubt = ?, hold_reason = ?, owner = ?, attempts = ?, deaths = ?, resumes = ?,
+		began = CASE WHEN ? = 0 THEN began ELSE ? END, prepared = ?, notify = ?, first_sent = ?, due = ?, wait = ?,
+		expires = ?, settled = ?, decider = ?, note = ?, version = version + 1`
+	sameWork = `s.id = i.id AND i.name = ? AND (? = '' OR i.scope = ?)`
+)
+
+// statements are the texts. None is ever assembled from values.
+var statements = [statementCount]string{
+	// A deferred transaction that turns into a writer fails at once when
+	// another one wrote meanwhile.
+	beginImmediate: `BEGIN IMMEDIATE`,
+	commit:         `COMMIT`,
+	rollback:       `ROLLBACK`,
+
+	// 0 rows changed: the operation, or the adopted key, is there already.
+	insertIntent: `INSERT INTO intent (scope, operation, generation, key, adopted, credential, name, provider, method, url,
+			fingerprint, place, encoding, retention, renews, withheld, created, head_sum, request_sum, target, host, header, body)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO NOTHING`,
+	insertStatus: `INSERT INTO status (id, version, state, doubt, hold_reason, owner, attempts, deaths, resumes, began,
+			prepared, notify, first_sent, due, wait, expires, settled, decider, note, kept)
+		VALUES (?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)`,
+	insertOutcome: `INSERT INTO outcome (id, status_code, complete, replayed, request_id, head_sum, body_sum, header, body)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT DO NOTHING`,
+	// A late answer of an attempt that was noted as interrupted is the truer one.
+	insertAttempt: `INSERT OR REPLACE INTO attempt (intent, number, started, ended, phase, status_code, decision, error)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+
+	// The compare-and-swap: by version, never over another owner, never out of
+	// a final state.
+	updateStatus: `UPDATE status SET ` + hotValues + `
+		WHERE id = ? AND version = ? AND (owner IS NULL OR owner = ?)
+			AND (state NOT IN ('succeeded', 'rejected') OR state = ?)`,
+	// The same once the owner is known to be dead, or for a true final answer.
+	forceStatus: `UPDATE status SET ` + hotValues + `
+		WHERE id = ? AND (state NOT IN ('succeeded', 'rejected') OR state = ?)`,
+	claimStatus: `UPDATE status SET owner = ?, state = ?, doubt = ?, deaths = ?, first_sent = ?, hold_reason = ?,
+			settled = ?, kept = 1, version = version + 1
+		WHERE id = ?`,
+	restoreRequest: `UPDATE intent SET request_sum = ?, target = ?, host = ?, header = ?, body = ? WHERE id = ?`,
+
+	selectByID: wholeRow + `WHERE i.id = ?`,
+	selectByOperation: wholeRow + `WHERE i.scope = ? AND i.operation = ?
+		ORDER BY i.generation DESC LIMIT 1`,
+	selectByAdopted: wholeRow + `WHERE i.adopted = ?`,
+	selectRenewed: `SELECT 1 FROM intent
+		WHERE scope = ? AND operation = ? AND generation < ? AND key = ? LIMIT 1`,
+	selectStatus: `SELECT i.key, s.version, s.state, s.owner
+		FROM intent i JOIN status s ON s.id = i.id WHERE i.id = ?`,
+
+	// Both walk status_open in due order. The last two arguments choose rows
+	// without deaths, or the others, which come after.
+	selectDueFree: `SELECT s.id FROM status s CROSS JOIN intent i ON ` + sameWork + `
+		WHERE s.open = 1 AND s.owner IS NULL AND s.due <= ?
+			AND (s.state IN ('pending', 'unknown', 'in_flight') OR s.notify = 1)
+			AND (s.deaths > 0 OR s.state = 'in_flight') = ?
+		ORDER BY s.due, s.id LIMIT ?`,
+	selectDueOwned: `SELECT s.id FROM status s CROSS JOIN intent i ON ` + sameWork + `
+		WHERE s.open = 1 AND s.owner = ? AND s.due <= ?
+			AND (s.state IN ('pending', 'unknown', 'in_flight') OR s.notify = 1)
+			AND (s.deaths > 0 OR s.state = 'in_flight') = ?
+		ORDER BY s.due, s.id`,
+	selectNextDue: `SELECT s.id, s.due FROM status s CROSS JOIN intent i ON ` + sameWork + `
+		WHERE s.open = 1 AND s.owner IS ? AND s.due > ?
+			AND (s.state IN ('pending', 'unknown', 'in_flight') OR s.notify = 1)
+		ORDER BY s.due`,
+
+	insertOwner:  `INSERT INTO owner (token) VALUES (?)`,
+	selectOwners: `SELECT id, token FROM owner ORDER BY id LIMIT ?`,
+	selectOwner:  `SELECT token FROM owner WHERE id = ?`,
+	ownerNamed:   `SELECT 1 FROM status WHERE open = 1 AND owner = ? LIMIT 1`,
+	deleteOwner:  `DELETE FROM owner WHERE id = ?`,
+	// in_flight rows keep naming the owner: once it is dead they are doubt.
+	freeOwned: `UPDATE status SET owner = NULL, version = version + 1
+		WHERE open = 1 AND owner = ? AND state <> 'in_flight'`,
+
+	listAll: listedRow + `WHERE i.id > ? AND (? = '' OR i.name = ?) AND (? = '' OR i.scope = ?)
+			AND (? = '' OR instr(?, ',' || s.state || ','))
+		ORDER BY i.id LIMIT ?`,
+	// For states that are all open: does not touch what is closed.
+	listOpen: `SELECT ` + headColumns + `, ` + statusColumns + `, ` + outcomeColumns + `
+		FROM status s INDEXED BY status_open CROSS JOIN intent i ON i.id = s.id LEFT JOIN outcome o ON o.id = s.id
+		WHERE s.open IS NOT NULL AND s.id > ? AND (? = '' OR i.name = ?) AND (? = '' OR i.scope = ?)
+			AND (? = '' OR instr(?, ',' || s.state || ','))
+		ORDER BY s.id LIMIT ?`,
+	listAttempts: `SELECT number, started, ended, phase, status_code, decision, error
+		FROM attempt WHERE intent = ? ORDER BY number`,
+
+	selectRipe: `SELECT s.id, s.ripe, i.operation IS NULL, i.retention, max(i.created, s.first_sent)
+		FROM status s CROSS JOIN intent i ON i.id = s.id
+		WHERE (s.ripe, s.id) > (?, ?) AND s.ripe < ? ORDER BY s.ripe, s.id LIMIT ?`,
+	firstRipe:      `SELECT ripe FROM status WHERE ripe IS NOT NULL ORDER BY ripe LIMIT 1`,
+	pruneRequest:   `UPDATE intent SET request_sum = 0, target = NULL, host = NULL, header = NULL, body = NULL WHERE id = ?`,
+	pruneOutcome:   `UPDATE outcome SET complete = 0, body = NULL WHERE id = ?`,
+	pruneStatus:    `UPDATE status SET kept = 0, version = version + 1 WHERE id = ?`,
+	deleteAttempts: `DELETE FROM attempt WHERE intent = ?`,
+	deleteOutcome:  `DELETE FROM outcome WHERE id = ?`,
+	deleteStatus:   `DELETE FROM status WHERE id = ?`,
+	deleteIntent:   `DELETE FROM intent WHERE id = ?`,
+	// The highest id must stay in the table, or it would be given again.
+	emptyIntent: `UPDATE intent SET scope = '', operation = NULL, generation = 0, key = '', adopted = NULL, credential = NULL,
+			name = '', provider = '', method = '', url = '', fingerprint = x'', place = '', encoding = '', renews = '',
+			withheld = '', head_sum = 0, request_sum = 0, target = NULL, host = NULL, header = NULL, body = NULL
+		WHERE id = ?`,
+	deleteShells: `DELETE FROM intent WHERE generation = 0 AND id < ?`,
+	highestID:    `SELECT id FROM intent ORDER BY id DESC LIMIT 1`,
+}

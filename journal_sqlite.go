@@ -1,0 +1,376 @@
+package idem
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/idem-go/idem/contract"
+	"github.com/idem-go/idem/internal/sqlite"
+)
+
+// defaultPruneAfter is the age at which bodies go where the options say none.
+const defaultPruneAfter = 720 * time.Hour
+
+// defaultLimit is the page of a [Filter] that names none.
+const defaultLimit = 100
+
+// SQLiteOptions are the choices of [Open]. The zero value is recommended.
+type SQLiteOptions struct {
+	// MustExist makes a missing file an error, so that a lost volume or a wrong
+	// path is noticed. False means that a missing file is a new journal.
+	MustExist bool
+	// SyncOutcomes makes posted updates durable before they return, at one more
+	// sync each. It is for servers that forget keys sooner than they say. False
+	// means that they become durable with the next write.
+	SyncOutcomes bool
+	// PruneAfter is the age at which settled intents lose their bodies, never
+	// before the provider's retention is over. Zero means 720 hours.
+	PruneAfter time.Duration
+}
+
+// SQLiteJournal is a [Journal] in one SQLite file. It is safe for concurrent
+// use, by several handles and processes of one machine too.
+type SQLiteJournal struct {
+	store *sqlite.Store
+}
+
+var _ Journal = (*SQLiteJournal)(nil)
+
+// Open opens the journal at path, or makes it, private to the user, together
+// with a folder path-owners beside it. What cannot work fails here: an empty
+// path, a missing or unwritable directory, a network filesystem, a file that is
+// empty, foreign or of a newer schema. Errors match [ErrJournal]; a file that
+// must exist and does not matches [fs.ErrNotExist] too. nil opts means the
+// defaults. Close the journal to make what was posted durable.
+//
+// The file, its -wal and its -shm belong together; copy none of them while the
+// journal is open, and never delete one.
+func Open(path string, opts *SQLiteOptions) (*SQLiteJournal, error) {
+	var o SQLiteOptions
+	if opts != nil {
+		o = *opts
+	}
+	if o.PruneAfter < 0 {
+		return nil, fmt.Errorf("idem: open %q: %w: PruneAfter is negative: %s", path, ErrJournal, o.PruneAfter)
+	}
+	if o.PruneAfter == 0 {
+		o.PruneAfter = defaultPruneAfter
+	}
+	store, err := sqlite.Open(path, sqlite.Options{
+		MustExist: o.MustExist, SyncOutcomes: o.SyncOutcomes, PruneAfter: o.PruneAfter,
+	})
+	if err != nil {
+		return nil, &storeError{text: fmt.Sprintf("open %q", path), err: err, is: []error{ErrJournal}}
+	}
+	return &SQLiteJournal{store: store}, nil
+}
+
+// Begin implements [Journal].
+func (j *SQLiteJournal) Begin(ctx context.Context, want Intent) (got Intent, claimed bool, err error) {
+	row, err := rowOf(&want)
+	if err != nil {
+		return Intent{}, false, failure("begin", err)
+	}
+	found, claimed, err := j.store.Begin(ctx, row)
+	if err != nil {
+		return Intent{}, false, failure("begin", err)
+	}
+	if found == row { // made from want
+		want.ID, want.Generation, want.Version = strconv.FormatInt(row.ID, 10), int(row.Generation), row.Version
+		want.State, want.Claimed, want.Owned = State(row.State), true, false
+		return want, true, nil
+	}
+	got, err = intentOf(found)
+	got.Claimed = claimed
+	return got, claimed, failure("begin", err)
+}
+
+// ClaimDue implements [Journal].
+func (j *SQLiteJournal) ClaimDue(ctx context.Context, now time.Time, f Filter) (due []Intent, next time.Time, err error) {
+	rows, wait, err := j.store.ClaimDue(ctx, nanos(now), f.Name, f.Scope, f.limit())
+	if err != nil {
+		return nil, time.Time{}, failure("claim what is due", err)
+	}
+	for _, r := range rows {
+		in, err := intentOf(r)
+		if err != nil {
+			return nil, time.Time{}, failure("claim what is due", err)
+		}
+		in.Claimed = true
+		due = append(due, in)
+	}
+	return due, instant(wait), nil
+}
+
+// Update implements [Journal].
+func (j *SQLiteJournal) Update(ctx context.Context, next Intent, a *Attempt, durable bool) (Intent, error) {
+	c, err := changeOf(&next, a)
+	if err != nil {
+		return Intent{}, failure("update", err)
+	}
+	if next.Outcome != nil && !durable { // it outlives the call
+		c.Outcome.Body = bytes.Clone(c.Outcome.Body)
+	}
+	version, err := j.store.Update(ctx, c, durable)
+	if err != nil {
+		return Intent{}, failure("update", err)
+	}
+	next.Version = version
+	return next, nil
+}
+
+// Lookup implements [Journal].
+func (j *SQLiteJournal) Lookup(ctx context.Context, scope, operation string) (Intent, error) {
+	if operation == "" {
+		return Intent{}, failure("look up", sqlite.ErrNotFound)
+	}
+	row, err := j.store.Lookup(ctx, scope, operation)
+	if err != nil {
+		return Intent{}, failure("look up", err)
+	}
+	in, err := intentOf(row)
+	return in, failure("look up", err)
+}
+
+// List implements [Journal].
+func (j *SQLiteJournal) List(ctx context.Context, f Filter) ([]Intent, error) {
+	after := int64(0)
+	if f.After != "" {
+		id, err := rowID(f.After)
+		if err != nil {
+			return nil, failure("list", err)
+		}
+		after = id
+	}
+	states := make([]string, len(f.States))
+	for i, s := range f.States {
+		states[i] = string(s)
+	}
+	rows, err := j.store.List(ctx, f.Name, f.Scope, states, after, f.limit())
+	if err != nil {
+		return nil, failure("list", err)
+	}
+	list := make([]Intent, 0, len(rows))
+	for _, r := range rows {
+		in, err := intentOf(r)
+		if err != nil {
+			return nil, failure("list", err)
+		}
+		list = append(list, in)
+	}
+	return list, nil
+}
+
+// Attempts implements [Journal].
+func (j *SQLiteJournal) Attempts(ctx context.Context, in Intent) ([]Attempt, error) {
+	id, err := rowID(in.ID)
+	if err != nil {
+		return nil, failure("attempts", err)
+	}
+	stored, err := j.store.Attempts(ctx, id)
+	if err != nil {
+		return nil, failure("attempts", err)
+	}
+	attempts := make([]Attempt, 0, len(stored))
+	for _, a := range stored {
+		attempts = append(attempts, Attempt{
+			Number: int(a.Number), Started: instant(a.Started), Ended: instant(a.Ended), Phase: a.Phase,
+			StatusCode: int(a.StatusCode), Decision: a.Decision, Error: a.Error,
+		})
+	}
+	return attempts, nil
+}
+
+// Prune implements [Journal]. It is done by itself too, from time to time, for
+// what is older than [SQLiteOptions.PruneAfter].
+func (j *SQLiteJournal) Prune(ctx context.Context, before time.Time) (int, error) {
+	n, err := j.store.Prune(ctx, nanos(before))
+	return n, failure("prune", err)
+}
+
+// Close implements [Journal].
+func (j *SQLiteJournal) Close() error {
+	return failure("close", j.store.Close())
+}
+
+func (f Filter) limit() int {
+	if f.Limit <= 0 {
+		return defaultLimit
+	}
+	return f.Limit
+}
+
+// storeError is a failure of the journal. It matches what it is, and unwraps
+// to the cause.
+type storeError struct {
+	text string
+	err  error
+	is   []error
+}
+
+func (e *storeError) Error() string {
+	return "idem: " + e.text + ": " + e.err.Error()
+}
+
+func (e *storeError) Unwrap() []error { return append(e.is, e.err) }
+
+// failure names what failed, and says in our words what the store's error is.
+// That a row is busy or missing is an answer, not a failure of storage.
+func failure(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := &storeError{text: doing, err: err, is: []error{ErrJournal}}
+	switch {
+	case errors.Is(err, sqlite.ErrBusy):
+		e.is = []error{ErrBusy}
+	case errors.Is(err, sqlite.ErrNotFound):
+		e.is = []error{ErrNotFound}
+	case errors.Is(err, sqlite.ErrMayBeWritten):
+		e.is = []error{ErrJournal, ErrUnknownOutcome}
+	}
+	if doing == "begin" && len(e.is) == 1 && e.is[0] == ErrJournal {
+		e.is = append(e.is, ErrNotSent)
+	}
+	if errors.Is(err, sqlite.ErrClosed) {
+		e.is = append(e.is, ErrClosed)
+	}
+	return e
+}
+
+func rowID(id string) (int64, error) {
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("%w: the id is %q", sqlite.ErrNotFound, id)
+	}
+	return n, nil
+}
+
+// nanos keeps the whole range in order: what is too early or too late to count
+// in nanoseconds is the first or the last instant.
+func nanos(t time.Time) int64 {
+	switch {
+	case t.IsZero():
+		return 0
+	case t.Unix() <= 0:
+		return 1
+	case t.Unix() >= math.MaxInt64/int64(time.Second):
+		return math.MaxInt64
+	}
+	return t.UnixNano()
+}
+
+func instant(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+func rowOf(in *Intent) (*sqlite.Row, error) {
+	r := &sqlite.Row{
+		Scope: in.Scope, Operation: in.Operation, Key: in.Key, Adopted: in.Adopted, Credential: in.Credential,
+		Name: in.Name, Provider: in.Provider, Method: in.Method, URL: in.URL, Fingerprint: in.Fingerprint,
+		Place: in.Place.Header, Encoding: string(in.Place.Encoding), Retention: int64(in.Retention),
+		Renews: in.Renews, Created: nanos(in.Created), Status: statusOf(in),
+	}
+	if r.State == "" {
+		r.State = string(StatePending)
+	}
+	if in.ID != "" {
+		id, err := rowID(in.ID)
+		if err != nil {
+			return nil, err
+		}
+		r.ID = id
+	}
+	if len(in.Withheld) > 0 {
+		b, err := json.Marshal(in.Withheld)
+		if err != nil {
+			return nil, err
+		}
+		r.Withheld = string(b)
+	}
+	if q := in.Request; q != nil {
+		r.Request = &sqlite.Request{Target: q.URL, Host: q.Host, Header: sqlite.EncodeHeader(q.Header), Body: q.Body}
+	}
+	return r, nil
+}
+
+func statusOf(in *Intent) sqlite.Status {
+	return sqlite.Status{
+		Version: in.Version, State: string(in.State), Doubt: in.Doubt, HoldReason: string(in.HoldReason),
+		Attempts: int64(in.Attempts), Deaths: int64(in.Deaths), Resumes: int64(in.Resumes), Prepared: in.Prepared,
+		Notify: in.Notify, FirstSent: nanos(in.FirstSent), Due: nanos(in.Due), Wait: int64(in.Wait),
+		Expires: nanos(in.Expires), Settled: nanos(in.Settled), By: in.By, Note: in.Note,
+	}
+}
+
+func changeOf(next *Intent, a *Attempt) (*sqlite.Change, error) {
+	id, err := rowID(next.ID)
+	if err != nil {
+		return nil, err
+	}
+	c := &sqlite.Change{ID: id, Key: next.Key, Status: statusOf(next), Claimed: next.Claimed}
+	if o := next.Outcome; o != nil && next.State.Final() {
+		c.Outcome = &sqlite.Outcome{
+			StatusCode: int64(o.StatusCode), Complete: o.Complete, Replayed: o.Replayed, RequestID: o.RequestID,
+			Header: sqlite.EncodeHeader(o.Header), Body: o.Body,
+		}
+		if o.Complete && o.Body == nil {
+			c.Outcome.Body = []byte{}
+		}
+	}
+	if a != nil {
+		c.Attempt = &sqlite.Attempt{
+			Number: int64(a.Number), Started: nanos(a.Started), Ended: nanos(a.Ended), Phase: a.Phase,
+			StatusCode: int64(a.StatusCode), Decision: a.Decision, Error: a.Error,
+		}
+	}
+	return c, nil
+}
+
+func intentOf(r *sqlite.Row) (Intent, error) {
+	in := Intent{
+		ID: strconv.FormatInt(r.ID, 10), Scope: r.Scope, Operation: r.Operation, Key: r.Key,
+		Generation: int(r.Generation), Name: r.Name, Provider: r.Provider, Method: r.Method, URL: r.URL,
+		State: State(r.State), Doubt: r.Doubt, HoldReason: HoldReason(r.HoldReason), Attempts: int(r.Attempts),
+		Deaths: int(r.Deaths), Resumes: int(r.Resumes), Created: instant(r.Created), FirstSent: instant(r.FirstSent),
+		Due: instant(r.Due), Wait: time.Duration(r.Wait), Expires: instant(r.Expires), Settled: instant(r.Settled),
+		By: r.By, Note: r.Note, Version: r.Version, Fingerprint: r.Fingerprint, Adopted: r.Adopted,
+		Credential: r.Credential, Place: contract.Place{Header: r.Place, Encoding: contract.Encoding(r.Encoding)},
+		Retention: time.Duration(r.Retention), Renews: r.Renews, Owned: r.Owned, Prepared: r.Prepared, Notify: r.Notify,
+	}
+	if r.Withheld != "" {
+		if err := json.Unmarshal([]byte(r.Withheld), &in.Withheld); err != nil {
+			return Intent{}, fmt.Errorf("read the names of withheld headers: %w", err)
+		}
+	}
+	if q := r.Request; q != nil {
+		h, err := sqlite.DecodeHeader(q.Header)
+		if err != nil {
+			return Intent{}, err
+		}
+		in.Request = &StoredRequest{URL: q.Target, Host: q.Host, Header: http.Header(h), Body: q.Body}
+	}
+	if o := r.Outcome; o != nil {
+		h, err := sqlite.DecodeHeader(o.Header)
+		if err != nil {
+			return Intent{}, err
+		}
+		in.Outcome = &Outcome{
+			StatusCode: int(o.StatusCode), Header: http.Header(h), Body: o.Body, Complete: o.Complete,
+			RequestID: o.RequestID, Replayed: o.Replayed,
+		}
+	} else if in.State.Final() { // settled by a person or a read
+		in.Outcome = &Outcome{}
+	}
+	return in, nil
+}

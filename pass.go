@@ -1,0 +1,144 @@
+package idem
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptrace"
+)
+
+// This file is for requests that are not journaled. They pass as if the
+// transport were not there, except that they are sent again where that is safe.
+
+// passRepeatable sends a safe or idempotent request (RFC 9110 9.2.2), and sends
+// it again in memory, before any answer is handed over.
+func (t *Transport) passRepeatable(req *http.Request) (*http.Response, error) {
+	req = withoutCopiedKey(req)
+	return t.passAgain(req, nil, func(resp *http.Response, err error) bool {
+		if err != nil {
+			return !permanent(err)
+		}
+		return retryable(resp.StatusCode)
+	})
+}
+
+// passOnce sends a request that is not known to be repeatable: again only where
+// it was provably not executed.
+func (t *Transport) passOnce(req *http.Request) (*http.Response, error) {
+	t.tellOnce(req)
+	trace := &wire{}
+	return t.passAgain(req, trace, func(_ *http.Response, err error) bool {
+		return err != nil && !permanent(err) && trace.phase(err) == phaseNotSent
+	})
+}
+
+// passRead sends a request whose body was read.
+func (t *Transport) passRead(req *http.Request, body []byte) (*http.Response, error) {
+	again := req.Clone(req.Context())
+	again.Body = http.NoBody
+	if len(body) > 0 {
+		again.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	again.GetBody = nil
+	resp, err := t.base().RoundTrip(again)
+	if resp != nil {
+		resp.Request = req
+	}
+	return resp, err
+}
+
+// passAgain sends req up to MaxAttempts times, while again says so.
+func (t *Transport) passAgain(req *http.Request, trace *wire, again func(*http.Response, error) bool) (*http.Response, error) {
+	p, ctx := t.Retry, req.Context()
+	x := exchange{t: t, ctx: ctx}
+	repeatable := req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
+	if trace != nil {
+		ctx = httptrace.WithClientTrace(ctx, trace.hooks())
+	}
+	attempt := req
+	for n := 1; ; n++ {
+		if trace != nil {
+			attempt = attempt.WithContext(ctx)
+		}
+		resp, err := t.base().RoundTrip(attempt)
+		if resp != nil {
+			resp.Request = req
+		}
+		if !repeatable || n >= p.maxAttempts() || !again(resp, err) {
+			return resp, err
+		}
+		wait := p.backoff(n)
+		if resp != nil {
+			wait = p.pause(n, askedWait(resp.Header, nil, t.clock.now()), nil)
+		}
+		if !x.patient(wait) {
+			return resp, err
+		}
+		next, bodyErr := rewound(req)
+		if bodyErr != nil {
+			return resp, err
+		}
+		if resp != nil {
+			drain(resp.Body)
+		}
+		if !sleep(ctx, wait) {
+			closeBody(next)
+			return nil, ctx.Err()
+		}
+		attempt = next
+	}
+}
+
+// rewound is req with its body from the start.
+func rewound(req *http.Request) (*http.Request, error) {
+	next := req.Clone(req.Context())
+	if req.GetBody != nil && req.Body != nil && req.Body != http.NoBody {
+		body, err := req.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		next.Body = body
+	}
+	return next, nil
+}
+
+// maxDrain bounds what is read of an answer that is thrown away, so that its
+// connection can be used again.
+const maxDrain = 64 << 10
+
+func drain(body io.ReadCloser) {
+	_, _ = io.CopyN(io.Discard, body, maxDrain)
+	_ = body.Close()
+}
+
+// withoutCopiedKey drops the key header that http.Client copies to the GET that
+// follows a settled request.
+func withoutCopiedKey(req *http.Request) *http.Request {
+	prior := answeredFrom(req.Response)
+	if prior == nil || prior.result.Intent.Place.Header == "" ||
+		len(headerValues(req.Header, prior.result.Intent.Place.Header)) == 0 {
+		return req
+	}
+	clean := req.Clone(req.Context())
+	for name := range clean.Header {
+		if http.CanonicalHeaderKey(name) == http.CanonicalHeaderKey(prior.result.Intent.Place.Header) {
+			delete(clean.Header, name)
+		}
+	}
+	return clean
+}
+
+// tellOnce says once per host that its requests are not journaled.
+func (t *Transport) tellOnce(req *http.Request) {
+	if t.Logger == nil || req.URL == nil || t.toldN.Load() >= maxTold {
+		return
+	}
+	if _, told := t.told.LoadOrStore(req.URL.Host, true); told {
+		return
+	}
+	t.toldN.Add(1)
+	t.log().LogAttrs(req.Context(), slog.LevelWarn,
+		"no contract for this host and no operation name: not journaled, and not sent again once it may have been delivered",
+		slog.String("host", req.URL.Host))
+}

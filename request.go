@@ -1,0 +1,286 @@
+package idem
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/idem-go/idem/contract"
+)
+
+// onceBody closes a request's body exactly once, from whichever path comes
+// first: the reader, an early return, or the caller's context.
+type onceBody struct {
+	io.Reader
+	once  sync.Once
+	close func() error
+	err   error
+}
+
+func (b *onceBody) Close() error {
+	b.once.Do(func() { b.err = b.close() })
+	return b.err
+}
+
+// readBody reads the request's body whole and closes it. A read that blocks
+// ends with ctx.
+func readBody(ctx context.Context, req *http.Request, limit int64) ([]byte, error) {
+	if req.Body == nil || req.Body == http.NoBody {
+		return nil, nil
+	}
+	body := &onceBody{Reader: req.Body, close: req.Body.Close}
+	defer body.Close()
+	if req.ContentLength > limit {
+		return nil, bodyTooLarge(limit)
+	}
+	stop := context.AfterFunc(ctx, func() { body.Close() })
+	defer stop()
+	data, err := readAll(body, req.ContentLength, limit+1)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, fmt.Errorf("read request body: %w", err)
+	case int64(len(data)) > limit:
+		return nil, bodyTooLarge(limit)
+	case req.ContentLength > 0 && int64(len(data)) != req.ContentLength:
+		return nil, fmt.Errorf("request body has %d bytes, ContentLength says %d", len(data), req.ContentLength)
+	}
+	return data, nil
+}
+
+func bodyTooLarge(limit int64) error {
+	return fmt.Errorf("request body is larger than Transport.MaxRequestBody, %d bytes: raise it to journal this request", limit)
+}
+
+// readAll reads at most limit bytes, into one allocation where the size is
+// known.
+func readAll(r io.Reader, size, limit int64) ([]byte, error) {
+	const first = 512
+	room := int64(first)
+	if size >= 0 {
+		room = size + 1 // one more, so that EOF is seen without growing
+	}
+	buf := make([]byte, 0, min(room, limit))
+	for {
+		if len(buf) == cap(buf) {
+			if int64(len(buf)) >= limit {
+				return buf, nil
+			}
+			buf = slices.Grow(buf, min(len(buf)+first, int(limit)-len(buf)))
+		}
+		n, err := r.Read(buf[len(buf):min(cap(buf), int(limit))])
+		buf = buf[:len(buf)+n]
+		if err == io.EOF {
+			return buf, nil
+		}
+		if err != nil || int64(len(buf)) >= limit {
+			return buf, err
+		}
+	}
+}
+
+// checkRequest refuses what could not be sent, or not sent again as it was.
+func checkRequest(req *http.Request) error {
+	switch {
+	case req.URL == nil || req.URL.Host == "" || req.URL.Opaque != "":
+		return errors.New("request URL has no host, or is opaque")
+	case req.URL.Scheme != "http" && req.URL.Scheme != "https":
+		return fmt.Errorf("request URL has scheme %q, not http or https", req.URL.Scheme)
+	case len(req.Trailer) > 0:
+		return errors.New("request has trailers, which cannot be journaled")
+	case !validToken(req.Method):
+		return fmt.Errorf("request method %q is not valid", req.Method)
+	}
+	for name, values := range req.Header {
+		if !validToken(name) {
+			return fmt.Errorf("request header name %q is not valid", name)
+		}
+		if slices.ContainsFunc(values, invalidValue) {
+			return fmt.Errorf("request header %q has a value that is not valid", name)
+		}
+	}
+	return nil
+}
+
+// validToken is RFC 9110 5.6.2's token.
+func validToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r)
+	})
+}
+
+// invalidValue reports control characters other than a tab (RFC 9110 5.5).
+func invalidValue(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+}
+
+// origin is scheme, host and port, in one spelling.
+func origin(u *url.URL) string {
+	scheme := strings.ToLower(u.Scheme)
+	host, port := strings.ToLower(u.Hostname()), u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[scheme]
+	}
+	return scheme + "://" + host + ":" + port
+}
+
+// shownURL is the URL as it may stand in texts: without user info and query.
+func shownURL(u *url.URL) string {
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	return shown.String()
+}
+
+// storedURL is the whole URL without user info, which is a credential.
+func storedURL(u *url.URL) string {
+	stored := *u
+	stored.User, stored.Fragment, stored.RawFragment = nil, "", ""
+	return stored.String()
+}
+
+// secretWords in a header's name say that its value is a credential.
+var secretWords = []string{"auth", "token", "secret", "key", "password", "signature", "session", "cookie"}
+
+func isSecret(name string, further []string) bool {
+	lower := strings.ToLower(name)
+	for _, word := range secretWords {
+		if strings.Contains(lower, word) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(further, func(s string) bool { return strings.EqualFold(s, name) })
+}
+
+// userInfo is the name under which credentials in the URL are withheld.
+const userInfo = "URL user info"
+
+// splitHeader divides the caller's header into what is stored and the names of
+// what is withheld; the key's own header is neither.
+func splitHeader(req *http.Request, keyHeader string, secrets []string) (stored http.Header, withheld []string) {
+	stored = make(http.Header, len(req.Header))
+	for name, values := range req.Header {
+		switch {
+		case keyHeader != "" && strings.EqualFold(name, keyHeader):
+		case isSecret(name, secrets):
+			withheld = append(withheld, name)
+		default:
+			stored[name] = slices.Clone(values)
+		}
+	}
+	if req.URL.User != nil {
+		withheld = append(withheld, userInfo)
+	}
+	slices.Sort(withheld)
+	return stored, withheld
+}
+
+// headerValues finds a header whatever its letter case in the map.
+func headerValues(h http.Header, name string) []string {
+	if values, ok := h[http.CanonicalHeaderKey(name)]; ok && len(h) == 1 {
+		return values
+	}
+	var all []string
+	for k, values := range h {
+		if strings.EqualFold(k, name) {
+			all = append(all, values...)
+		}
+	}
+	return all
+}
+
+// digest writes length-prefixed fields, so that no two lists of fields give
+// the same bytes.
+type digest struct{ hash.Hash }
+
+func (d digest) field(s string) { d.bytes([]byte(s)) }
+
+func (d digest) bytes(b []byte) {
+	var size [8]byte
+	binary.BigEndian.PutUint64(size[:], uint64(len(b)))
+	d.Write(size[:])
+	d.Write(b)
+}
+
+func (d digest) headers(h http.Header, names []string) {
+	for _, name := range names {
+		d.field(strings.ToLower(name))
+		for _, value := range headerValues(h, name) {
+			d.field(value)
+		}
+	}
+}
+
+// fingerprint is what makes a request the same request: method, URL, Host,
+// body and the contract's scope headers. The key is not part of it.
+func fingerprint(req *http.Request, body []byte, c *contract.Contract) []byte {
+	d := digest{sha256.New()}
+	d.field("idem fingerprint 1")
+	d.field(req.Method)
+	d.field(origin(req.URL))
+	d.field(req.URL.EscapedPath())
+	d.field(req.URL.RawQuery)
+	d.field(otherHost(req))
+	d.bytes(body)
+	if c != nil {
+		d.headers(req.Header, c.ScopeHeaders)
+	}
+	return d.Sum(nil)
+}
+
+// otherHost is the Host header where it is not the URL's.
+func otherHost(req *http.Request) string {
+	if strings.EqualFold(req.Host, req.URL.Host) {
+		return ""
+	}
+	return req.Host
+}
+
+// adoptedIdentity identifies a key that the caller set.
+func adoptedIdentity(scope string, req *http.Request, key string, c *contract.Contract) []byte {
+	d := digest{sha256.New()}
+	d.field("idem adopted key 1")
+	d.field(scope)
+	d.field(origin(req.URL))
+	d.field(key)
+	d.headers(req.Header, c.ScopeHeaders)
+	return d.Sum(nil)
+}
+
+const saltSize = 16
+
+// credentialDigest is a salted digest of the credential that came with the
+// request; nil where it came with none.
+func credentialDigest(req *http.Request, salt []byte) []byte {
+	values := append(headerValues(req.Header, "Authorization"), headerValues(req.Header, "X-Api-Key")...)
+	if len(values) == 0 {
+		return nil
+	}
+	if salt == nil {
+		salt = make([]byte, saltSize)
+		rand.Read(salt)
+	}
+	d := digest{hmac.New(sha256.New, salt)}
+	for _, value := range values {
+		d.field(value)
+	}
+	return append(salt[:saltSize:saltSize], d.Sum(nil)...)
+}
+
+// sameCredential compares the request's credential with a stored digest.
+func sameCredential(req *http.Request, stored []byte) bool {
+	if len(stored) < saltSize {
+		return len(headerValues(req.Header, "Authorization"))+len(headerValues(req.Header, "X-Api-Key")) == 0
+	}
+	return hmac.Equal(credentialDigest(req, stored[:saltSize]), stored)
+}

@@ -1,0 +1,242 @@
+package idem
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// answer is how a RoundTrip ends: a response or an error, and the journal's
+// side of it.
+type answer struct {
+	resp   *http.Response // nil with err
+	body   []byte         // what was read of its body
+	broken error          // how the body ended, where not cleanly
+	open   bool           // the body is still arriving: the answer cannot be given twice
+	err    *OperationError
+	result Result
+	left   bool // it ended because this caller left, which is nobody else's end
+}
+
+// shareable reports whether others that wait for the same operation can have
+// this answer too.
+func (a *answer) shareable() bool { return !a.left && !a.open }
+
+// give hands the answer to the caller of req.
+func (a *answer) give(req *http.Request, x *exchange) (*http.Response, error) {
+	if r, ok := req.Context().Value(resultKey{}).(*Result); ok && r != nil {
+		*r = a.result
+	}
+	if a.resp == nil {
+		return nil, a.err
+	}
+	resp := a.resp
+	if !a.open {
+		copied := *a.resp
+		copied.Header, copied.Trailer = a.resp.Header.Clone(), a.resp.Trailer.Clone()
+		copied.Body = &keptBody{Reader: bytes.NewReader(a.body), end: a.broken}
+		resp = &copied
+	}
+	marked := &answered{result: a.result, call: x.call, contract: x.contract}
+	resp.Request = req.WithContext(context.WithValue(req.Context(), answerKey{}, marked))
+	return resp, nil
+}
+
+// keptBody is a body that was read before.
+type keptBody struct {
+	*bytes.Reader
+	end error // after the last byte; nil: io.EOF
+}
+
+func (b *keptBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF && b.end != nil {
+		err = b.end
+	}
+	return n, err
+}
+
+// WriteTo keeps the end that Reader's own would hide.
+func (b *keptBody) WriteTo(w io.Writer) (int64, error) {
+	n, err := b.Reader.WriteTo(w)
+	if err == nil {
+		err = b.end
+	}
+	return n, err
+}
+
+func (b *keptBody) Close() error { return nil }
+
+// openBody is a body that goes to the caller while it arrives: what was read
+// already, then the connection's. ended is told once how it ended.
+type openBody struct {
+	io.Reader
+	conn  io.Closer
+	left  int64 // of a known length; negative: unknown
+	once  sync.Once
+	ended func(clean bool)
+}
+
+func newOpenBody(read []byte, conn io.ReadCloser, length int64, ended func(clean bool)) *openBody {
+	return &openBody{
+		Reader: io.MultiReader(bytes.NewReader(read), conn),
+		conn:   conn,
+		left:   length,
+		ended:  ended,
+	}
+}
+
+func (b *openBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if b.left >= 0 {
+		b.left -= int64(n)
+	}
+	if err != nil {
+		b.end(err == io.EOF)
+	}
+	return n, err
+}
+
+func (b *openBody) Close() error {
+	err := b.conn.Close()
+	b.end(b.left == 0)
+	return err
+}
+
+func (b *openBody) end(clean bool) { b.once.Do(func() { b.ended(clean) }) }
+
+// streaming are media types whose answers are handed over while they arrive.
+var streaming = []string{
+	"text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl",
+	"application/stream+json", "application/json-seq",
+}
+
+func streams(resp *http.Response) bool {
+	if resp.StatusCode/100 != 2 {
+		return false
+	}
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil {
+		return false
+	}
+	return slices.Contains(streaming, media) ||
+		strings.HasPrefix(media, "application/grpc") || strings.HasPrefix(media, "application/connect+")
+}
+
+// read takes what is needed of the body to judge the answer. With rest, the
+// body is longer than limit, or streams.
+func readAnswer(resp *http.Response, limit int64, mayStream bool) (body []byte, rest io.ReadCloser, broken error) {
+	if mayStream && (streams(resp) || resp.StatusCode/100 == 2 && resp.ContentLength > limit) {
+		return nil, resp.Body, nil
+	}
+	if resp.ContentLength == 0 || resp.Body == nil || resp.Body == http.NoBody {
+		if resp.Body != nil {
+			resp.Body.Close()
+		}
+		return nil, nil, nil
+	}
+	body, err := readAll(resp.Body, resp.ContentLength, limit+1)
+	if err == nil && int64(len(body)) > limit {
+		return body, resp.Body, nil
+	}
+	resp.Body.Close()
+	if err == nil && resp.ContentLength > 0 && int64(len(body)) < resp.ContentLength {
+		err = io.ErrUnexpectedEOF
+	}
+	return body, nil, err
+}
+
+// hopByHop headers belong to a connection (RFC 9110 7.6.1), not to an answer.
+var hopByHop = []string{
+	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authentication-Info", "Proxy-Connection",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// storedHeader is the part of an answer's header that is kept.
+func storedHeader(h http.Header, keyHeader string, secrets []string) http.Header {
+	kept := make(http.Header, len(h))
+	for name, values := range h {
+		if slices.Contains(hopByHop, name) || isSecret(name, secrets) && !strings.EqualFold(name, keyHeader) {
+			continue
+		}
+		kept[name] = slices.Clone(values)
+	}
+	return kept
+}
+
+// requestID is the provider's own id of a request.
+func requestID(h http.Header) string {
+	for _, name := range []string{"Request-Id", "X-Request-Id"} {
+		if id := h.Get(name); id != "" && len(id) <= 256 {
+			return id
+		}
+	}
+	return ""
+}
+
+// storedAnswer makes the recorded outcome an answer again.
+func storedAnswer(in Intent) *http.Response {
+	out := in.Outcome
+	header := maps.Clone(out.Header)
+	if header == nil {
+		header = http.Header{}
+	}
+	header.Set("Content-Length", strconv.Itoa(len(out.Body)))
+	return &http.Response{
+		Status:        strconv.Itoa(out.StatusCode) + " " + http.StatusText(out.StatusCode),
+		StatusCode:    out.StatusCode,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        header,
+		ContentLength: int64(len(out.Body)),
+	}
+}
+
+// cause is an error whose text shows nothing that a text must not show.
+type cause struct {
+	err  error
+	text string
+}
+
+func (c *cause) Error() string { return c.text }
+func (c *cause) Unwrap() error { return c.err }
+
+const longestText = 512
+
+// safe wraps err so that its text holds neither key nor query nor user info.
+func safe(err error, req *http.Request, key string) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	hide := func(secret, name string) {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, name)
+		}
+	}
+	hide(key, "[key]")
+	if req != nil {
+		hide(req.URL.RawQuery, "[query]")
+		if req.URL.User != nil {
+			hide(req.URL.User.String(), "[user]")
+		}
+	}
+	if len(text) > longestText {
+		text = strings.ToValidUTF8(text[:longestText], "") + "..."
+	}
+	if text == err.Error() {
+		return err
+	}
+	return &cause{err: err, text: text}
+}
+
+var errAttemptTimeout = errors.New("attempt timed out")

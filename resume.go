@@ -1,0 +1,105 @@
+package idem
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+)
+
+// Report is what one pass of Resume did.
+type Report struct {
+	Sent    int            // attempts that went out
+	Settled int            // intents that became final
+	Waiting int            // intents left for later
+	Held    []Intent       // intents that became held, in this pass
+	Skipped map[string]int // intents not looked at, by reason
+}
+
+// resumePage is how many intents one claim takes: they are claimed together,
+// so the number is what a dead process can hold up.
+const resumePage = 16
+
+// Resume is one pass over all that is due now and was left by a call that
+// ended, or by a process that died: one attempt each, under the same key with
+// the same bytes, as long as the provider remembers the key. It takes only
+// intents of the transport's Name. What may not be sent is held.
+//
+// It returns an error only where the journal failed or ctx ended; the Report
+// says then what was done until there.
+func (c *Client) Resume(ctx context.Context) (Report, error) {
+	report := Report{Skipped: map[string]int{}}
+	leave, err := c.enter()
+	if err != nil {
+		return report, err
+	}
+	defer leave()
+	t := c.Transport
+	if err := t.ready(); err != nil {
+		return report, fmt.Errorf("idem: resume: %w", err)
+	}
+	if t.Journal == nil {
+		return report, fmt.Errorf("idem: resume: %w: Transport.Journal is nil", ErrJournal)
+	}
+	now := t.clock.now()
+	for {
+		due, _, err := t.Journal.ClaimDue(ctx, now, Filter{Name: t.Name, Limit: resumePage})
+		if err != nil {
+			return report, fmt.Errorf("idem: resume: %w", err)
+		}
+		if len(due) == 0 {
+			return report, nil
+		}
+		for _, in := range due {
+			c.resume(ctx, in, &report)
+		}
+		if ctx.Err() != nil {
+			return report, fmt.Errorf("idem: resume: %w", context.Cause(ctx))
+		}
+	}
+}
+
+// resume makes one attempt of a claimed intent.
+func (c *Client) resume(ctx context.Context, in Intent, report *Report) {
+	t := c.Transport
+	x := &exchange{t: t, ctx: ctx, in: in, want: in, call: &call{}, authorize: c.Authorize, resumed: true}
+	before := in.Attempts
+	var a *answer
+	switch req, err := t.asRequest(ctx, in); {
+	case in.State == StateHeld: // a damaged row: the journal held it
+		report.Held = append(report.Held, shown(in))
+		return
+	case err != nil:
+		a = x.refused(admission{hold: HoldChecksum, why: HoldChecksum})
+	default:
+		x.contract = t.contracts().Resolve(req)
+		a = x.pursue()
+	}
+	if a.open {
+		drain(a.resp.Body)
+	}
+	after := a.result.Intent
+	report.Sent += max(after.Attempts-before, 0)
+	switch {
+	case after.State.Final():
+		report.Settled++
+	case after.State == StateHeld:
+		report.Held = append(report.Held, after)
+	default:
+		report.Waiting++
+	}
+}
+
+// asRequest is a stored request, to find its contract by and to hang its
+// answer on.
+func (t *Transport) asRequest(ctx context.Context, in Intent) (*http.Request, error) {
+	address := in.URL
+	if in.Request != nil {
+		address = in.Request.URL
+	}
+	target, err := url.Parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("stored URL: %w", err)
+	}
+	return (&http.Request{Method: in.Method, URL: target, Header: http.Header{}}).WithContext(ctx), nil
+}

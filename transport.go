@@ -1,0 +1,337 @@
+package idem
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/idem-go/idem/contract"
+)
+
+// Transport is an [http.RoundTripper] that gives each operation one idempotency
+// key. Before the first byte leaves, the key and the request are in the journal,
+// synced; every attempt, after a restart too, sends the same key and the same
+// bytes; how it ended is recorded.
+//
+// Name the operation with [WithOperation], or use [Client.Do]. A request
+// without a name, whose SDK sets the contract's key header, is journaled under
+// that key. A request with neither gets a key for its own retries. Safe methods
+// (GET, HEAD, OPTIONS, TRACE), unnamed PUT and DELETE, requests for a token (a
+// form with grant_type), and unnamed requests to servers without a contract are
+// not journaled and pass as if the transport were not there, except that they
+// are sent again where that is safe.
+//
+// Set the fields before first use and do not change them after it. The zero
+// Transport journals nothing: a request that would need the journal is refused.
+// A Transport is safe for concurrent use, and must not be copied.
+type Transport struct {
+	// Journal keeps the intents. It is required: nil refuses requests that
+	// would be journaled, and never passes them silently.
+	Journal Journal
+	// Base sends. An error of it that matches ErrNotSent counts as proof that
+	// nothing was sent. nil means http.DefaultTransport.
+	Base http.RoundTripper
+	// Contracts says which servers honour keys, and how. nil means
+	// contract.Known.
+	Contracts contract.Resolver
+	// Retry bounds attempts and waits. Zero means its defaults.
+	Retry RetryPolicy
+	// Name tells this configuration from others on the same journal: Resume
+	// takes only intents of its own name. Empty is a name too.
+	Name string
+	// Scope is the namespace of operation names; WithScope wins. Empty is a
+	// scope too.
+	Scope string
+	// Operation refines the name from the context ("" if none), such as by the
+	// request's path. It must give the same name for the same request after a
+	// restart. nil means the name as it is.
+	Operation func(req *http.Request, name string) string
+	// RequireOperation refuses requests that would be journaled or sent blind
+	// without a name and without a key of the caller.
+	RequireOperation bool
+	// ResumeUnnamed lets Resume send what has no name and no key of the
+	// caller's. Only for applications that never issue a request anew after a
+	// crash: else the effect may happen twice, under two keys.
+	ResumeUnnamed bool
+	// Secrets are further names of headers that are never stored. Headers whose
+	// name holds auth, token, secret, key, password, signature, session or
+	// cookie never are.
+	Secrets []string
+	// MaxRequestBody is the largest body in bytes that is journaled; a larger
+	// one is refused unsent. Zero means 1 MiB.
+	MaxRequestBody int64
+	// MaxResponseBody is the largest answer in bytes that is kept; a larger one
+	// is handed over while it arrives. Zero means 1 MiB.
+	MaxResponseBody int64
+	// Observer is told what happens. nil means nobody.
+	Observer *Observer
+	// Logger gets what a person should see. nil means silent.
+	Logger *slog.Logger
+
+	setup   sync.Once
+	invalid error
+	flights flights
+	clock   clock
+	told    sync.Map // hosts without a contract that were named in the log
+	toldN   atomic.Int32
+	checked sync.Map // *contract.Contract -> error of Validate
+}
+
+const (
+	defaultMaxBody = 1 << 20
+	maxTold        = 1024
+)
+
+// RoundTrip sends req as one attempt of an operation, or gives the answer that
+// is recorded. The response and the error are never both set; what the server
+// answered is always returned as a response, whatever its status, and
+// [Result.Err] says what the journal makes of it. An error about an operation
+// is an [*OperationError]. The body of req is closed on every path.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	if ctx.Value(claimKey{}) != nil {
+		return t.base().RoundTrip(req)
+	}
+	if err := t.ready(); err != nil {
+		closeBody(req)
+		return nil, &OperationError{class: ErrNotSent, Err: err, text: "transport is not usable, nothing was sent"}
+	}
+	if hop := answeredFrom(req.Response); hop != nil && !safeMethod(req.Method) && hop.unfinished() {
+		closeBody(req)
+		x := t.hopExchange(req, hop)
+		return x.join().give(req, x)
+	}
+	if safeMethod(req.Method) {
+		return t.passRepeatable(req)
+	}
+	c := t.contracts().Resolve(req)
+	x, err := t.newExchange(req, c)
+	if err != nil {
+		if !x.bodyRead { // reading it closes it
+			closeBody(req)
+		}
+		return t.refuse(req, x, err)
+	}
+	if x.passes != nil {
+		return x.passes(req)
+	}
+	return x.join().give(req, x)
+}
+
+// CloseIdleConnections closes Base's idle connections, if it can.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// refuse ends a RoundTrip whose request never became an intent.
+func (t *Transport) refuse(req *http.Request, x *exchange, err error) (*http.Response, error) {
+	refusal, ok := err.(*OperationError)
+	if !ok {
+		refusal = &OperationError{class: ErrNotSent, Err: err, text: "refused, nothing was sent"}
+		refusal.Scope, refusal.Operation = x.want.Scope, x.want.Operation
+	}
+	return (&answer{err: refusal, result: Result{Intent: x.want, err: refusal}}).give(req, x)
+}
+
+func (t *Transport) base() http.RoundTripper {
+	if t.Base != nil {
+		return t.Base
+	}
+	return http.DefaultTransport
+}
+
+func (t *Transport) contracts() contract.Resolver {
+	if t.Contracts != nil {
+		return t.Contracts
+	}
+	return contract.Known
+}
+
+func (t *Transport) maxRequestBody() int64  { return orDefault(t.MaxRequestBody, defaultMaxBody) }
+func (t *Transport) maxResponseBody() int64 { return orDefault(t.MaxResponseBody, defaultMaxBody) }
+
+// ready checks the fields once.
+func (t *Transport) ready() error {
+	t.setup.Do(func() {
+		t.clock.start = time.Now()
+		t.invalid = t.Retry.validate()
+		for _, f := range []struct {
+			name  string
+			value int64
+		}{{"MaxRequestBody", t.MaxRequestBody}, {"MaxResponseBody", t.MaxResponseBody}} {
+			if f.value < 0 {
+				t.invalid = errors.Join(t.invalid, fmt.Errorf("Transport.%s is %d, which is negative", f.name, f.value))
+			}
+		}
+	})
+	return t.invalid
+}
+
+// valid checks a contract once.
+func (t *Transport) valid(c *contract.Contract) error {
+	if c == nil {
+		return nil
+	}
+	if err, seen := t.checked.Load(c); seen {
+		err, _ := err.(error)
+		return err
+	}
+	err := c.Validate()
+	if err != nil {
+		err = fmt.Errorf("contract %q: %w", c.Name, err)
+	}
+	t.checked.Store(c, err)
+	return err
+}
+
+func (t *Transport) log() *slog.Logger {
+	if t.Logger != nil {
+		return t.Logger
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// clock never runs backwards in one process.
+type clock struct{ start time.Time }
+
+func (c clock) now() time.Time {
+	wall, steady := time.Now(), c.start.Add(time.Since(c.start))
+	if wall.Round(0).Before(steady.Round(0)) {
+		wall = steady
+	}
+	return wall.Round(0).UTC()
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		req.Body.Close()
+	}
+}
+
+func safeMethod(m string) bool {
+	switch m {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// sent is one attempt as the base transport left it.
+type sent struct {
+	ending
+	resp   *http.Response
+	body   []byte
+	broken error
+	open   bool
+	cancel context.CancelCauseFunc // ends the attempt's context; the one who reads the body last calls it
+	at     time.Time               // when the answer came
+}
+
+// send is one attempt: one call of Base.
+func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) sent {
+	own, cancel := context.WithCancelCause(ctx)
+	var timer *time.Timer
+	if limit := t.Retry.attemptTimeout(x.contract); limit > 0 {
+		timer = time.AfterFunc(limit, func() { cancel(errAttemptTimeout) })
+		defer timer.Stop()
+	}
+	var trace wire
+	own = context.WithValue(own, claimKey{}, x.in.ID)
+	resp, err := t.base().RoundTrip(req.WithContext(httptrace.WithClientTrace(own, trace.hooks())))
+	s := sent{resp: resp, cancel: cancel, at: t.clock.now()}
+	if err != nil {
+		s.resp = nil
+		s.err = err
+		if cause := context.Cause(own); cause == errAttemptTimeout {
+			s.err = fmt.Errorf("%w: %w", errAttemptTimeout, err)
+		}
+		s.phase, s.final = trace.phase(err), permanent(err)
+		cancel(nil)
+	} else {
+		s.status, s.header, s.phase = resp.StatusCode, resp.Header, phaseAnswered
+		mayStream := x.contract == nil || !x.contract.ErrorsInside200
+		var rest io.ReadCloser
+		s.body, rest, s.broken = readAnswer(resp, t.maxResponseBody(), mayStream)
+		s.ending.body, s.cut = s.body, s.broken != nil
+		switch {
+		case rest == nil:
+			cancel(nil)
+		case !mayStream && s.status/100 == 2:
+			rest.Close()
+			cancel(nil)
+			s.cut, s.broken = true, errors.New("answer is larger than Transport.MaxResponseBody and may hold an error")
+		default:
+			s.open, s.stream = true, s.status/100 == 2
+			resp.Body = newOpenBody(s.body, rest, resp.ContentLength, func(bool) { cancel(nil) })
+		}
+	}
+	s.resent = trace.requests.Load() > 1
+	s.left = ctx.Err() != nil && (s.status == 0 || s.cut)
+	return s
+}
+
+// wire notes how far an attempt came.
+type wire struct {
+	asked    atomic.Bool  // a connection was asked for: the base transport traces
+	wrote    atomic.Bool  // a byte of the request may have left
+	requests atomic.Int32 // requests written
+}
+
+func (w *wire) hooks() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn:          func(string) { w.asked.Store(true) },
+		WroteHeaderField: func(string, []string) { w.wrote.Store(true) },
+		WroteHeaders:     func() { w.wrote.Store(true); w.requests.Add(1) },
+	}
+}
+
+// phase of an attempt that ended with err. Without a trace, only an error that
+// says so proves that nothing was sent.
+func (w *wire) phase(err error) string {
+	if w.wrote.Load() {
+		return phaseMaybeSent
+	}
+	var dial *net.OpError
+	var unresolved *net.DNSError
+	switch {
+	case w.asked.Load(),
+		errors.Is(err, ErrNotSent),
+		errors.As(err, &dial) && dial.Op == "dial",
+		errors.As(err, &unresolved),
+		untrusted(err):
+		return phaseNotSent
+	}
+	return phaseMaybeSent
+}
+
+// untrusted reports that the TLS handshake refused the server.
+func untrusted(err error) bool {
+	var verification *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid)
+}
+
+// permanent reports an error that the same request would meet again.
+func permanent(err error) bool {
+	var unresolved *net.DNSError
+	var record tls.RecordHeaderError
+	return untrusted(err) ||
+		errors.As(err, &unresolved) && unresolved.IsNotFound ||
+		errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch) ||
+		strings.Contains(err.Error(), "net/http: invalid header field")
+}
