@@ -23,13 +23,13 @@ type realRig struct {
 
 func newRealRig(tb testing.TB, steps ...faultinjection.Step) *realRig {
 	tb.Helper()
-	return newRealRigFor(tb, func(*faultinjection.Server) {}, steps...)
+	return newRealRigFor(tb, func(*rig) {}, steps...)
 }
 
-func newRealRigFor(tb testing.TB, prepare func(*faultinjection.Server), steps ...faultinjection.Step) *realRig {
+func newRealRigFor(tb testing.TB, prepare func(*rig), steps ...faultinjection.Step) *realRig {
 	tb.Helper()
 	r := newRig(tb, steps...)
-	prepare(r.server)
+	prepare(r)
 	running, err := r.server.Listen()
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, running.Close()) })
@@ -153,10 +153,9 @@ func TestO40_KilledBetweenIntentAndSend(t *testing.T) {
 }
 
 func TestO40_IntentIsDurableBeforeTheArrival(t *testing.T) {
-	var r *realRig
 	seen := make(chan Intent, 2)
-	r = newRealRigFor(t, func(s *faultinjection.Server) {
-		s.Operation = func(req *http.Request, _ []byte) string { // when the arrival is noted, before it is handled
+	r := newRealRigFor(t, func(r *rig) {
+		r.server.Operation = func(req *http.Request, _ []byte) string { // when the arrival is noted, before it is handled
 			in, err := r.journal.Lookup(req.Context(), "", "order-77/charge")
 			assert.NoError(t, err)
 			seen <- in
@@ -199,14 +198,14 @@ func TestO55_AKillGivesNoAttemptsBack(t *testing.T) {
 func TestO11_OneOperationFromManyCallers(t *testing.T) {
 	const callers = 20
 	t.Run("one process", func(t *testing.T) {
-		r := newRealRigFor(t, func(s *faultinjection.Server) { s.Work = 300 * time.Millisecond })
+		r := newRealRigFor(t, func(r *rig) { r.server.Work = 300 * time.Millisecond })
 		ends := callAtOnce(r, callers)
 		require.Len(t, r.arrivals(), 1)
 		requireEqualEnds(t, ends, callers)
 		r.settledOnce()
 	})
 	t.Run("two processes", func(t *testing.T) {
-		r := newRealRigFor(t, func(s *faultinjection.Server) { s.Work = 300 * time.Millisecond })
+		r := newRealRigFor(t, func(r *rig) { r.server.Work = 300 * time.Millisecond })
 		a, b := r.child(callers/2, ""), r.child(callers/2, "")
 		requireEqualEnds(t, ended(a, b), callers)
 		require.Len(t, r.arrivals(), 1)
@@ -217,13 +216,13 @@ func TestO11_OneOperationFromManyCallers(t *testing.T) {
 func TestAThousandCallersOneArrival(t *testing.T) {
 	const callers = 1000
 	t.Run("one process", func(t *testing.T) {
-		r := newRealRigFor(t, func(s *faultinjection.Server) { s.Work = 50 * time.Millisecond })
+		r := newRealRigFor(t, func(r *rig) { r.server.Work = 50 * time.Millisecond })
 		requireEqualEnds(t, callAtOnce(r, callers), callers)
 		require.Len(t, r.arrivals(), 1)
 		r.settledOnce()
 	})
 	t.Run("two processes", func(t *testing.T) {
-		r := newRealRigFor(t, func(s *faultinjection.Server) { s.Work = 50 * time.Millisecond })
+		r := newRealRigFor(t, func(r *rig) { r.server.Work = 50 * time.Millisecond })
 		a, b := r.child(callers/2, ""), r.child(callers/2, "")
 		requireEqualEnds(t, ended(a, b), callers)
 		require.Len(t, r.arrivals(), 1)
@@ -272,8 +271,8 @@ func requireEqualEnds(t *testing.T, ends []string, n int) {
 // 32 operations in parallel against a server that loses every second answer.
 func TestEverySecondAnswerLost(t *testing.T) {
 	const operations = 32
-	r := newRealRigFor(t, func(s *faultinjection.Server) {
-		s.Each(func(a faultinjection.Arrival) faultinjection.Step {
+	r := newRealRigFor(t, func(r *rig) {
+		r.server.Each(func(a faultinjection.Arrival) faultinjection.Step {
 			if a.Number%2 == 0 {
 				return faultinjection.DieAfterEffect
 			}

@@ -11,6 +11,11 @@ import (
 func (s *Store) Begin(ctx context.Context, want *Row) (got *Row, claimed bool, err error) {
 	b := &beginOp{want: want, id: want.ID}
 	b.item = item{op: b, durable: true, size: want.size()}
+	if want.ID == 0 {
+		if err := want.check(true); err != nil {
+			return nil, false, err
+		}
+	}
 	if err := s.submit(ctx, &b.item); err != nil {
 		return nil, false, err
 	}

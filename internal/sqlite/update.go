@@ -23,6 +23,10 @@ func (s *Store) Update(ctx context.Context, c *Change, durable bool) (version in
 	if c.State == inFlight && c.Began == 0 {
 		c.Began = time.Now().UnixNano()
 	}
+	if err := c.check(c.Claimed); err != nil {
+		s.ended(c)
+		return 0, err
+	}
 	if !u.durable && s.certain(c) {
 		ok, err := s.post(&u.item)
 		if ok {
