@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"context"
 	"net/http"
 	"path/filepath"
 	"strconv"
@@ -57,7 +58,9 @@ func (r *realRig) call() string {
 
 func (r *realRig) awaitHeld(n int) {
 	r.tb.Helper()
-	require.NoError(r.tb, r.server.AwaitHeld(r.tb.Context(), n))
+	ctx, cancel := context.WithTimeout(r.tb.Context(), patience)
+	defer cancel()
+	require.NoError(r.tb, r.server.AwaitHeld(ctx, n))
 }
 
 // settledOnce checks the promise: one effect, one key, the same bytes.

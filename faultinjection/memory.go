@@ -127,7 +127,7 @@ func readBody(req *http.Request) ([]byte, error) {
 
 // arrive makes the request that the server sees, as it would come off the wire.
 func arrive(req *http.Request, body []byte) (*http.Request, error) {
-	inner := req.Clone(context.WithoutCancel(req.Context()))
+	inner := req.Clone(context.Background()) // neither values nor an end cross the wire
 	inner.RequestURI = req.URL.RequestURI()
 	u, err := url.ParseRequestURI(inner.RequestURI)
 	if err != nil {

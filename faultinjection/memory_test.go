@@ -88,6 +88,23 @@ func TestMemoryLooksLikeTheWire(t *testing.T) {
 	})
 }
 
+type clientKey struct{}
+
+// Nothing of the client's context reaches the server: an Effect that calls on
+// must not be taken for a part of the client's call.
+func TestContextDoesNotCrossTheWire(t *testing.T) {
+	onEachWire(t, keyed, func(t *testing.T, b bench) {
+		var seen any = "not called"
+		b.server.Effect = func(r *http.Request, _ []byte) (int, http.Header, []byte) {
+			seen = r.Context().Value(clientKey{})
+			return 0, nil, nil
+		}
+		ctx := context.WithValue(t.Context(), clientKey{}, "mine")
+		assert.Equal(t, 201, b.send(b.request("POST", "/charges", order, "k1").WithContext(ctx)).status, "zero means 201")
+		assert.Nil(t, seen)
+	})
+}
+
 // A transport above tells "not sent" from "perhaps executed" by these hooks.
 func TestMemoryCallsTheTraceHooks(t *testing.T) {
 	onEachWire(t, keyed, func(t *testing.T, b bench) {
@@ -110,7 +127,7 @@ func TestMemoryCallsTheTraceHooks(t *testing.T) {
 		err := b.send(b.request("POST", "/charges", order, "k1").WithContext(ctx)).err
 		assert.Equal(t, []string{"get", "got", "headers", "request"}, seen)
 		var operr *net.OpError
-		assert.ErrorAs(t, err, &operr)
+		require.ErrorAs(t, err, &operr)
 		assert.Equal(t, "read", operr.Op)
 	})
 }

@@ -37,7 +37,7 @@ func (s *Store) settleReads(ctx context.Context) ([]*updateOp, error) {
 }
 
 // overlay lays queued updates over a row, in the order they will be written.
-func overlay(r *Row, queued []*updateOp) {
+func (s *Store) overlay(r *Row, queued []*updateOp) {
 	for _, u := range queued {
 		if u.ID != r.ID || u.Version != r.Version {
 			continue
@@ -46,6 +46,9 @@ func overlay(r *Row, queued []*updateOp) {
 		r.Status = u.Status
 		r.Version++
 		r.Began = max(u.Began, began)
+		if u.Claimed {
+			r.Owner = s.id
+		}
 		if u.Outcome != nil && final(u.State) {
 			o := *u.Outcome
 			r.Outcome = &o
@@ -69,7 +72,7 @@ func (s *Store) Lookup(ctx context.Context, scope, operation string) (*Row, erro
 		if err != nil || row == nil {
 			return err
 		}
-		overlay(row, queued)
+		s.overlay(row, queued)
 		row.Request = nil
 		return s.look(c, row, nil)
 	})
@@ -122,7 +125,7 @@ func (s *Store) List(ctx context.Context, name, scope string, states []string, a
 		rows = nil
 		err := c.query(by, func(v []driver.Value) error {
 			r := scanListed(&cursor{values: v})
-			overlay(r, queued)
+			s.overlay(r, queued)
 			if r.Outcome != nil {
 				r.Outcome.Body = nil
 			}

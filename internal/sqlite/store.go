@@ -336,7 +336,16 @@ func (s *Store) read(ctx context.Context, do func(*conn) error) error {
 	defer func() { s.readers <- c }()
 	for {
 		err := do(c)
-		if !isBusy(err) {
+		if err == nil {
+			return nil
+		}
+		if !isBusy(err) { // a new connection for those who come later
+			if s.checkPath() == nil {
+				if sound, e := openReader(s.path); e == nil {
+					c.close()
+					c = sound
+				}
+			}
 			return err
 		}
 		if ctx.Err() != nil {

@@ -53,7 +53,8 @@ CREATE UNIQUE INDEX intent_operation ON intent (scope, operation, generation) WH
 CREATE UNIQUE INDEX intent_adopted ON intent (adopted) WHERE adopted IS NOT NULL;
 CREATE INDEX intent_shell ON intent (generation) WHERE generation = 0;
 
--- Where each intent stands: the small hot table, updated in place.
+-- Where each intent stands: the small hot table, updated in place. (Lists of
+-- more than two values would make a temporary table at every write: hence OR.)
 CREATE TABLE status (
   id          INTEGER PRIMARY KEY REFERENCES intent (id),
   version     INTEGER NOT NULL,
@@ -77,14 +78,13 @@ CREATE TABLE status (
   kept        INTEGER NOT NULL,  -- 0: bodies pruned
   -- 1: something may be done about it. 2: a person must. NULL: closed.
   open INTEGER GENERATED ALWAYS AS (CASE
-    WHEN state IN ('pending', 'in_flight', 'unknown') OR owner IS NOT NULL OR notify = 1 THEN 1
+    WHEN (state = 'pending' OR state = 'in_flight' OR state = 'unknown') OR owner IS NOT NULL OR notify = 1 THEN 1
     WHEN state = 'held' THEN 2 END) VIRTUAL,
   -- Since when it is closed with its bodies still there.
   ripe INTEGER GENERATED ALWAYS AS (CASE
-    WHEN kept = 1 AND owner IS NULL AND notify = 0 AND state IN ('succeeded', 'rejected', 'withdrawn') THEN settled END) VIRTUAL,
-  CONSTRAINT status_state CHECK (state IN
-    ('pending', 'in_flight', 'unknown', 'held', 'withdrawn', 'succeeded', 'rejected')),
-  CONSTRAINT status_bits CHECK (doubt IN (0, 1) AND prepared IN (0, 1) AND notify IN (0, 1) AND kept IN (0, 1)),
+    WHEN kept = 1 AND owner IS NULL AND notify = 0 AND (state = 'succeeded' OR state = 'rejected' OR state = 'withdrawn') THEN settled END) VIRTUAL,
+  CONSTRAINT status_state CHECK ((state = 'pending' OR state = 'in_flight' OR state = 'unknown' OR state = 'held' OR state = 'withdrawn' OR state = 'succeeded' OR state = 'rejected')),
+  CONSTRAINT status_bits CHECK (doubt BETWEEN 0 AND 1 AND prepared BETWEEN 0 AND 1 AND notify BETWEEN 0 AND 1 AND kept BETWEEN 0 AND 1),
   CONSTRAINT status_counts CHECK (version >= 1 AND attempts >= 0 AND deaths >= 0 AND resumes >= 0 AND wait >= 0),
   CONSTRAINT status_instants CHECK (began >= 0 AND first_sent >= 0 AND due >= 0 AND expires >= 0 AND settled >= 0),
   CONSTRAINT status_held CHECK ((state = 'held') = (hold_reason <> '')),
@@ -94,8 +94,8 @@ CREATE TABLE status (
     WHEN 'in_flight' THEN 1
     ELSE doubt = 0 END),
   CONSTRAINT status_flight CHECK (state <> 'in_flight' OR (attempts >= 1 AND began > 0)),
-  CONSTRAINT status_settled CHECK (state NOT IN ('succeeded', 'rejected', 'withdrawn', 'held') OR settled > 0),
-  CONSTRAINT status_final CHECK (state NOT IN ('succeeded', 'rejected') OR owner IS NULL OR notify = 1)
+  CONSTRAINT status_settled CHECK ((state <> 'succeeded' AND state <> 'rejected' AND state <> 'withdrawn' AND state <> 'held') OR settled > 0),
+  CONSTRAINT status_final CHECK ((state <> 'succeeded' AND state <> 'rejected') OR owner IS NULL OR notify = 1)
 ) STRICT;
 
 CREATE INDEX status_open ON status (open, owner, due) WHERE open IS NOT NULL;
@@ -112,7 +112,7 @@ CREATE TABLE outcome (
   body_sum    INTEGER NOT NULL,  -- CRC-32C of body
   header      BLOB NOT NULL,
   body        BLOB,              -- NULL: not kept, or pruned
-  CONSTRAINT outcome_bits CHECK (complete IN (0, 1) AND replayed IN (0, 1)),
+  CONSTRAINT outcome_bits CHECK (complete BETWEEN 0 AND 1 AND replayed BETWEEN 0 AND 1),
   CONSTRAINT outcome_complete CHECK (complete = 0 OR body IS NOT NULL)
 ) STRICT;
 

@@ -1,0 +1,153 @@
+// Command mutants shows that the tests can fail: it builds deliberately broken
+// variants of the project, one at a time, in a copy of the tree, and demands
+// that the named tests catch each one.
+//
+//	go run ./internal/mutants
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// mutant is one mistake.
+type mutant struct {
+	name     string
+	promise  string
+	file     string
+	old, new string   // old stands exactly once in the file
+	command  []string // must fail
+	evidence string   // and say this
+}
+
+func test(run string) []string { return []string{"go", "test", "-count=1", "-timeout=3m", "-run", run, "."} }
+
+const failed = "--- FAIL"
+
+var mutants = []mutant{
+	{
+		name: "mint in the loop", promise: "P2: one key", file: "exchange.go",
+		old:     "req.Header[name] = []string{x.in.Place.Format(x.in.Key)}",
+		new:     "req.Header[name] = []string{x.in.Place.Format(uuid.NewString())}",
+		command: test("O12|O15|O38|O55|EverySecondAnswerLost"), evidence: failed,
+	},
+	{
+		name: "send before sync", promise: "P1: key before wire", file: "internal/sqlite/commit.go",
+		old: "s.writer.level(full)", new: "s.writer.level(false)",
+		command: []string{"go", "run", "./internal/tracecheck"}, evidence: "was sent before it was synced",
+	},
+	{
+		name: "outcome before the body is whole", promise: "P6: a cut answer is a lost answer", file: "transport.go",
+		old: "s.ending.body, s.cut = s.body, s.broken != nil", new: "s.ending.body, s.cut = s.body, false",
+		command: test("CutAnswer"), evidence: failed,
+	},
+	{
+		name: "resume past retention", promise: "P7: no late duplicate", file: "settle.go",
+		old: "case in.Doubt && !now.Before(lastSend(in, c)):", new: "case false:",
+		command: test("RetentionStop|TestAdmit"), evidence: failed,
+	},
+	{
+		name: "no claim", promise: "P10: one sender", file: "internal/sqlite/transaction.go",
+		old: "	dead, ok := t.dead[ownerID]\n	if ok {", new: "	dead, ok := true, true\n	if ok {",
+		command: test("O11|AThousandCallers"), evidence: failed,
+	},
+	{
+		name: "doubt forgotten on a refusal", promise: "P6: doubt is sticky", file: "settle.go",
+		old: "	if doubt {\n		return verdict{state: StateHeld, doubt: true, hold: HoldUnsettlingAnswer", new: "	if false {\n		return verdict{state: StateHeld, doubt: true, hold: HoldUnsettlingAnswer",
+		command: test("TestSettle"), evidence: failed,
+	},
+	{
+		name: "fresh bytes instead of the stored ones", promise: "P3: same bytes", file: "exchange.go",
+		old: "req.Body = io.NopCloser(bytes.NewReader(stored.Body))", new: "req.Body = io.NopCloser(bytes.NewReader(append(bytes.Clone(stored.Body[1:]), byte(x.in.Attempts))))",
+		command: test("O15|O57"), evidence: failed,
+	},
+	{
+		name: "send although the journal failed", promise: "P11: fail closed", file: "claim.go",
+		old: "			return x.noClaim(err)\n		}\n		if claimed {", new: "			x.in, x.fresh = x.want, true\n			return nil\n		}\n		if claimed {",
+		command: test("O16"), evidence: failed,
+	},
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := copyTree(".", dir); err != nil {
+		return err
+	}
+	var escaped []error
+	for _, m := range mutants {
+		begun := time.Now()
+		if err := m.try(ctx, dir); err != nil {
+			escaped = append(escaped, fmt.Errorf("%s (%s): %w", m.name, m.promise, err))
+			continue
+		}
+		fmt.Printf("caught: %-40s %-36s %5.1fs\n", m.name, m.promise, time.Since(begun).Seconds())
+	}
+	return errors.Join(escaped...)
+}
+
+// try changes the tree, runs the command, and changes the tree back.
+func (m mutant) try(ctx context.Context, dir string) error {
+	path := filepath.Join(dir, m.file)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(string(text), m.old); n != 1 {
+		return fmt.Errorf("its place stands %d times in %s, want once", n, m.file)
+	}
+	changed := strings.Replace(string(text), m.old, m.new, 1)
+	if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
+		return err
+	}
+	defer os.WriteFile(path, text, 0o644)
+	cmd := exec.CommandContext(ctx, m.command[0], m.command[1:]...)
+	cmd.Dir = dir
+	output, err := cmd.CombinedOutput()
+	switch {
+	case err == nil:
+		return errors.New("not caught by " + strings.Join(m.command, " "))
+	case !strings.Contains(string(output), m.evidence):
+		return fmt.Errorf("%s failed for another reason: %s", strings.Join(m.command, " "), output)
+	}
+	return nil
+}
+
+// copyTree copies the files of the module, without what git keeps for itself.
+func copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if d.Name() == ".git" {
+				return fs.SkipDir
+			}
+			return os.MkdirAll(filepath.Join(to, path), 0o755)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, path), data, 0o644)
+	})
+}
