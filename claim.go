@@ -190,7 +190,7 @@ func (x *exchange) identity() string {
 	case x.want.Operation != "":
 		return "operation\x00" + x.want.Scope + "\x00" + x.want.Operation
 	case x.want.Adopted != nil:
-		return "adopted\x00" + string(x.want.Adopted) + "\x00" + string(x.want.Credential)
+		return "adopted\x00" + string(x.want.Adopted)
 	}
 	return ""
 }
@@ -201,6 +201,9 @@ func (x *exchange) join() *answer {
 	id := x.identity()
 	if id == "" {
 		return x.run()
+	}
+	if x.want.Operation == "" && x.req != nil { // another credential does not share the answer
+		id += "\x00" + string(credentialDigest(x.req, x.t.salt))
 	}
 	for {
 		running, leads := x.t.flights.enter(id, string(x.want.Fingerprint))

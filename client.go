@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"sync"
 )
@@ -77,7 +78,16 @@ func (c *Client) Do(operation string, req *http.Request) (*http.Response, error)
 	ctx := context.WithValue(req.Context(), callKey{}, &call{operation: operation, explicit: true})
 	outer, _ := ctx.Value(resultKey{}).(*Result)
 	var result Result
-	resp, err := c.HTTPClient().Do(req.WithContext(WithResult(ctx, &result)))
+	req = req.WithContext(WithResult(ctx, &result))
+	if req.Body != nil && req.GetBody == nil { // http.Client wants one to follow a redirect; a hop sends the stored bytes
+		req.GetBody = func() (io.ReadCloser, error) {
+			if result.Intent.ID == "" {
+				return nil, errors.New("request was not journaled, and its body cannot be read twice")
+			}
+			return http.NoBody, nil
+		}
+	}
+	resp, err := c.HTTPClient().Do(req)
 	if outer != nil && result.Intent.ID+result.Intent.Operation != "" {
 		*outer = result
 	}

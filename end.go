@@ -149,7 +149,8 @@ func (x *exchange) end(decision string, why error) *answer {
 	if next.State == StateWithdrawn {
 		next.Due, next.Wait = x.in.Due, x.in.Wait
 	}
-	if x.fresh { // Begin counted an attempt that did not come to be
+	next.Deaths = x.in.Deaths // only a finished attempt ends a row of deaths
+	if x.fresh {              // Begin counted an attempt that did not come to be
 		next.Attempts--
 	}
 	recorded, err := x.record(next, nil, true)
@@ -165,7 +166,7 @@ func (x *exchange) end(decision string, why error) *answer {
 	x.ended(recorded, Attempt{})
 	a.result = Result{Intent: shown(recorded), Recorded: true, err: explain(recorded, why)}
 	a.err = a.result.err
-	if last := x.call.lastAnswer(x.in.Key); decision == "attempts_used_up" && last != nil {
+	if last := x.call.last(x.budget(), string(x.in.Fingerprint)); decision == "attempts_used_up" && last != nil {
 		a.resp, a.body, a.broken, a.err = last.resp, last.body, last.broken, nil
 	}
 	return a

@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -275,5 +276,53 @@ func TestShutdownWaitsAndRefuses(t *testing.T) {
 		_, _, err := r.do(t.Context(), "order-2", orderBody(2))
 		require.ErrorIs(t, err, ErrClosed)
 		require.ErrorIs(t, err, ErrNotSent)
+	})
+}
+
+// A hop needs no second copy of the body: it sends the stored bytes.
+func TestRedirectWithAOneShotBody(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t, faultinjection.Redirect(307, "/pay2"))
+		req := mustRequest(t, t.Context(), rigURL, "")
+		req.Body, req.GetBody, req.ContentLength = &oneShot{Reader: strings.NewReader(orderBody(1))}, nil, -1
+		resp, err := r.client.Do("order-1", req)
+		require.NoError(t, err)
+		readAndClose(t, resp)
+		r.sameKeyAndBytes(2)
+	})
+}
+
+// Redirect hops share the call's attempts: once they are used up, the last
+// answer comes back without a send.
+func TestRedirectsShareTheBudget(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		r.server.Each(func(faultinjection.Arrival) faultinjection.Step { return faultinjection.Redirect(307, "/again") })
+		r.transport.Retry.MaxAttempts = 3
+		_, _, err := r.do(t.Context(), "order-1", orderBody(1))
+		require.ErrorIs(t, err, ErrNotSent)
+		r.sameKeyAndBytes(3)
+		assert.Equal(t, StateWithdrawn, r.lookup("order-1").State)
+	})
+}
+
+// One context value may carry several operations: each has its own attempts.
+func TestOperationsUnderOneContextValue(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		r.server.Each(func(faultinjection.Arrival) faultinjection.Step { return faultinjection.Status(503) })
+		r.transport.Retry.MaxAttempts = 2
+		r.transport.Operation = func(req *http.Request, name string) string { return name + req.URL.Path }
+		ctx := WithOperation(t.Context(), "order-1")
+		for range 2 {
+			for _, path := range []string{"/charge", "/ship"} {
+				resp, err := r.transport.RoundTrip(mustRequest(t, ctx, "http://provider.example"+path, orderBody(1)))
+				require.NoError(t, err)
+				assert.Equal(t, 503, resp.StatusCode)
+			}
+		}
+		assert.Len(t, r.arrivals(), 4)
+		_, err := r.transport.RoundTrip(mustRequest(t, ctx, "http://provider.example/ship", orderBody(2)))
+		require.ErrorIs(t, err, ErrMismatch, "a used up call does not answer for another request")
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -244,16 +245,27 @@ func TestPruneWalksAllChunks(t *testing.T) {
 	path := tempJournal(t)
 	j := mustOpen(t, path, nil)
 	const rows = 1201
-	for i := range rows {
-		in := newIntent("op-" + strconv.Itoa(i))
-		in.Created, in.FirstSent, in.Retention = testNow.AddDate(-1, 0, 0), testNow.AddDate(-1, 0, 0), time.Hour
-		if i < 600 {
-			in.Retention = 1 << 62 // the first chunk has nothing to prune
-		}
-		in = mustBegin(t, j, in)
-		next, a := succeed(in)
-		mustUpdate(t, j, next, a, false)
+	var wg sync.WaitGroup
+	for g := range 50 {
+		wg.Go(func() {
+			for i := g; i < rows; i += 50 {
+				in := newIntent("op-" + strconv.Itoa(i))
+				in.Created, in.FirstSent, in.Retention = testNow.AddDate(-1, 0, 0), testNow.AddDate(-1, 0, 0), time.Hour
+				if i < 600 {
+					in.Retention = 1 << 62
+				}
+				in, _, err := j.Begin(t.Context(), in)
+				assert.NoError(t, err)
+				next, a := succeed(in)
+				if i < 600 {
+					next.Settled = testNow // so that the first chunk has nothing to prune
+				}
+				_, err = j.Update(t.Context(), next, a, false)
+				assert.NoError(t, err)
+			}
+		})
 	}
+	wg.Wait()
 	n, err := j.Prune(t.Context(), testNow.Add(time.Hour))
 	require.NoError(t, err)
 	assert.Equal(t, rows-600, n)

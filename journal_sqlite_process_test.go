@@ -66,6 +66,7 @@ func init() {
 	children["journal/claim and hang"] = claimAndHang
 	children["journal/hold the lock"] = holdLock
 	children["journal/record"] = func() { record(100) }
+	children["journal/open"] = openOnly
 	children["journal/contend"] = func() { contend(500) }
 }
 
@@ -80,6 +81,19 @@ func must[T any](v T, err error) T {
 func say(line string)   { fmt.Println(line) }
 func waitForParent()    { io.Copy(io.Discard, os.Stdin) }
 func childFile() string { return os.Getenv(childPath) }
+
+// openOnly reports how Open fails.
+func openOnly() {
+	j, err := Open(childFile(), nil)
+	if err != nil {
+		say(err.Error())
+		return
+	}
+	say("opened")
+	if err := j.Close(); err != nil {
+		must(0, err)
+	}
+}
 
 func beginAndHang(state State) {
 	j := must(Open(childFile(), nil))

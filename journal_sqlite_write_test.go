@@ -129,6 +129,22 @@ func TestJournalDeletedOrReplaced(t *testing.T) {
 	}
 }
 
+func TestGhostLeavesTheNewFileAlone(t *testing.T) {
+	path := tempJournal(t)
+	ghost, err := Open(path, nil)
+	require.NoError(t, err)
+	mustBegin(t, ghost, newIntent("lost"))
+	for _, side := range []string{"", "-wal", "-shm"} {
+		require.NoError(t, os.Remove(path+side))
+	}
+	j := mustOpen(t, path, nil)
+	mustBegin(t, j, newIntent("a"))
+	require.ErrorIs(t, ghost.Close(), ErrJournal)
+	assert.FileExists(t, path+"-wal")
+	assert.Equal(t, 1, count(t, path, `SELECT count(*) FROM intent`))
+	mustBegin(t, j, newIntent("b"))
+}
+
 func TestOwnerFileRemoved(t *testing.T) {
 	path := tempJournal(t)
 	j := mustOpen(t, path, nil)
@@ -149,14 +165,4 @@ func TestOwnerFileRemoved(t *testing.T) {
 
 	second := mustOpen(t, path, nil)
 	mustBegin(t, second, newIntent("c"))
-}
-
-func TestSyncOutcomes(t *testing.T) {
-	j := mustOpen(t, tempJournal(t), &SQLiteOptions{SyncOutcomes: true})
-	in := mustBegin(t, j, newIntent("a"))
-	next, a := succeed(in)
-	mustUpdate(t, j, next, a, false)
-	got, err := j.Lookup(t.Context(), "acct", "a")
-	require.NoError(t, err)
-	assert.Equal(t, StateSucceeded, got.State)
 }

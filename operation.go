@@ -86,15 +86,20 @@ func answeredFrom(resp *http.Response) *answered {
 	return a
 }
 
-// call is what shares one attempt budget.
+// call is what shares one attempt budget: for each operation and generation,
+// the attempts made and how the last RoundTrip ended.
 type call struct {
 	operation string
-	explicit  bool // named by Do: Transport.Operation was already asked, or is not to be
+	explicit  bool // named by Do: Transport.Operation is not asked
 
-	mu       sync.Mutex
-	key      string // of the generation whose attempts are counted
-	attempts int
-	last     *answer // how the last RoundTrip of this call ended
+	mu      sync.Mutex
+	budgets map[string]*budget
+}
+
+type budget struct {
+	attempts    int
+	fingerprint string
+	last        *answer
 }
 
 func callFrom(ctx context.Context) *call {
@@ -102,51 +107,46 @@ func callFrom(ctx context.Context) *call {
 	return c
 }
 
-// count notes an attempt under key.
-func (c *call) count(key string) {
+// count notes an attempt of id.
+func (c *call) count(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.key != key {
-		c.key, c.attempts, c.last = key, 0, nil
+	if c.budgets == nil {
+		c.budgets = map[string]*budget{}
 	}
-	c.attempts++
+	if c.budgets[id] == nil {
+		c.budgets[id] = &budget{}
+	}
+	c.budgets[id].attempts++
 }
 
-// made is the number of attempts under key so far.
-func (c *call) made(key string) int {
+// made is the number of attempts of id so far.
+func (c *call) made(id string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.key != key {
-		return 0
+	if b := c.budgets[id]; b != nil {
+		return b.attempts
 	}
-	return c.attempts
+	return 0
 }
 
-func (c *call) keep(key string, a *answer) {
+// keep keeps how a RoundTrip of id ended.
+func (c *call) keep(id, fingerprint string, a *answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.key == key {
-		c.last = a
+	if b := c.budgets[id]; b != nil {
+		b.fingerprint, b.last = fingerprint, a
 	}
 }
 
-// lastAnswer is how the last RoundTrip under key ended, where it can be given
-// again.
-func (c *call) lastAnswer(key string) *answer {
+// last is how the last RoundTrip of the same request ended, where it can be
+// given again; nil otherwise.
+func (c *call) last(id, fingerprint string) *answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.key != key || c.last == nil || !c.last.shareable() {
+	b := c.budgets[id]
+	if b == nil || b.last == nil || b.fingerprint != fingerprint || !b.last.shareable() {
 		return nil
 	}
-	return c.last
-}
-
-// usedUp returns the last answer where the call has no attempt left.
-func (c *call) usedUp(limit int) *answer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.last == nil || !c.last.shareable() || c.attempts < limit {
-		return nil
-	}
-	return c.last
+	return b.last
 }

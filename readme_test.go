@@ -24,8 +24,8 @@ func TestReadmeProgram(t *testing.T) {
 	program, _, found := strings.Cut(rest, "```")
 	require.True(t, found)
 	page, example := read("doc.go"), read("example_test.go")
-	// The example has a base transport of its own, and prints to be checked.
-	example = strings.NewReplacer(", Base: base})", "})", "fmt.Println(resp.Status)", "log.Print(resp.Status)").Replace(example)
+	// The example has a path and a base transport of its own, and prints to be checked.
+	example = strings.NewReplacer("idem.Open(path, nil)", `idem.Open("payments.db", nil)`, ", Base: base})", "})", "fmt.Println(resp.Status)", "log.Print(resp.Status)").Replace(example)
 	lines := strings.Split(strings.TrimSpace(program), "\n")
 	assert.Contains(t, page, "//\t"+strings.Join(lines, "\n//\t")+"\n")
 	assert.Contains(t, example, "\t"+strings.Join(lines, "\n\t")+"\n")

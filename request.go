@@ -100,6 +100,8 @@ func checkRequest(req *http.Request) error {
 		return fmt.Errorf("request URL has scheme %q, not http or https", req.URL.Scheme)
 	case len(req.Trailer) > 0:
 		return errors.New("request has trailers, which cannot be journaled")
+	case len(headerValues(req.Header, "Upgrade")) > 0:
+		return errors.New("request asks for an upgrade of the connection, which cannot be journaled")
 	case !validToken(req.Method):
 		return fmt.Errorf("request method %q is not valid", req.Method)
 	}

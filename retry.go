@@ -90,7 +90,7 @@ func (p RetryPolicy) validate() error {
 		{"AttemptTimeout", int64(p.AttemptTimeout)},
 	} {
 		if f.value < 0 {
-			return fmt.Errorf("RetryPolicy.%s is %d, which is negative", f.name, f.value)
+			return fmt.Errorf("field RetryPolicy.%s is %d, which is negative", f.name, f.value)
 		}
 	}
 	if p.minBackoff() > p.maxBackoff() {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -158,19 +157,5 @@ func virtually(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
-// toServer sends every request to another address, as a name server would.
-func toServer(tb testing.TB, address string) http.RoundTripper {
-	tb.Helper()
-	target, err := url.Parse(address)
-	require.NoError(tb, err)
-	base := &http.Transport{}
-	tb.Cleanup(base.CloseIdleConnections)
-	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		moved := req.Clone(req.Context())
-		moved.URL.Scheme, moved.URL.Host = target.Scheme, target.Host
-		return base.RoundTrip(moved)
-	})
-}
 
 func orderBody(i int) string { return fmt.Sprintf(`{"order":"order-%d","amount":4200}`, i) }

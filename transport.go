@@ -2,6 +2,7 @@ package idem
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -83,6 +84,7 @@ type Transport struct {
 	invalid error
 	flights flights
 	clock   clock
+	salt    []byte   // of what is compared in memory only
 	told    sync.Map // hosts without a contract that were named in the log
 	toldN   atomic.Int32
 	checked sync.Map // *contract.Contract -> error of Validate
@@ -167,13 +169,15 @@ func (t *Transport) maxResponseBody() int64 { return orDefault(t.MaxResponseBody
 func (t *Transport) ready() error {
 	t.setup.Do(func() {
 		t.clock.start = time.Now()
+		t.salt = make([]byte, saltSize)
+		rand.Read(t.salt) // never fails
 		t.invalid = t.Retry.validate()
 		for _, f := range []struct {
 			name  string
 			value int64
 		}{{"MaxRequestBody", t.MaxRequestBody}, {"MaxResponseBody", t.MaxResponseBody}} {
 			if f.value < 0 {
-				t.invalid = errors.Join(t.invalid, fmt.Errorf("Transport.%s is %d, which is negative", f.name, f.value))
+				t.invalid = errors.Join(t.invalid, fmt.Errorf("field Transport.%s is %d, which is negative", f.name, f.value))
 			}
 		}
 	})

@@ -91,9 +91,9 @@ func ExampleSeed() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("check, then insert: duplicates", wrong.Duplicates > 0)
-	fmt.Println("atomic claim: effects", right.Effects, "answers", right.Answers)
+	fmt.Println("check, then insert:", wrong.Effects, "effects,", wrong.Answers, "answers")
+	fmt.Println("atomic claim:", right.Effects, "effect,", right.Answers, "answer")
 	// Output:
-	// check, then insert: duplicates true
-	// atomic claim: effects 1 answers 1
+	// check, then insert: 50 effects, 50 answers
+	// atomic claim: 1 effect, 1 answer
 }

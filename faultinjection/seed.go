@@ -25,17 +25,20 @@ type SeedResult struct {
 }
 
 const (
-	seedConns = 128                    // loopback connections at once, well under the usual limit of open files
-	seedWork  = 100 * time.Millisecond // how long an effect takes: the window of a wrong server
-	seedPause = 10 * time.Millisecond  // a client's pause after a 409, doubled up to eight times that
+	seedConns = 128                   // loopback connections at once, well under the usual limit of open files
+	seedCrowd = 10 * time.Second      // the longest wait for all of them to be at the door
+	seedPause = 10 * time.Millisecond // a client's pause after a 409, doubled up to eight times that
 )
 
 // Seed runs the experiment that the project began with: so many clients send
 // one request with one key at the same time over loopback, each until it gets an
 // answer other than 409. With [CheckThenInsert] there are duplicates; with a
 // correct server (broken is zero) there is one effect and one answer. It shows
-// what a key is worth on a server that does not claim it atomically. A thousand
-// requests take about a second.
+// what a key is worth on a server that does not claim it atomically.
+//
+// The effect takes as long as it takes for 128 requests (all, if they are fewer)
+// to be at the door, so that the count does not depend on luck: the wrong server
+// makes at least so many effects. A thousand requests take about a second.
 func Seed(ctx context.Context, requests int, broken Broken) (result SeedResult, err error) {
 	ledger, err := OpenLedger("")
 	if err != nil {
@@ -43,7 +46,8 @@ func Seed(ctx context.Context, requests int, broken Broken) (result SeedResult, 
 	}
 	defer func() { err = errors.Join(err, ledger.Close()) }()
 	server := NewServer(contract.Keyed("Idempotency-Key", time.Hour), ledger)
-	server.Broken, server.Work = broken, seedWork
+	server.Broken = broken
+	crowd(server, min(requests, seedConns))
 	running, err := server.Listen()
 	if err != nil {
 		return SeedResult{}, err
@@ -62,6 +66,24 @@ func Seed(ctx context.Context, requests int, broken Broken) (result SeedResult, 
 		Requests: requests, Arrivals: counts.Arrivals,
 		Effects: counts.Effects, Duplicates: counts.Duplicates, Answers: answers,
 	}, nil
+}
+
+// crowd makes every effect wait until so many requests have arrived.
+func crowd(server *Server, size int) {
+	here, all := 0, make(chan struct{})
+	server.Each(func(Arrival) Step { // one call at a time
+		if here++; here == size {
+			close(all)
+		}
+		return Run
+	})
+	server.Effect = func(*http.Request, []byte) (int, http.Header, []byte) {
+		select {
+		case <-all:
+		case <-time.After(seedCrowd): // a client gave up; its error is told
+		}
+		return http.StatusCreated, nil, fmt.Appendf(nil, `{"id":"ch_%s"}`, uuid.NewString())
+	}
 }
 
 // seedClients sends all requests at once and counts the different answers.

@@ -27,13 +27,15 @@ type mutant struct {
 	evidence string   // and say this
 }
 
-func test(run string) []string { return []string{"go", "test", "-count=1", "-timeout=3m", "-run", run, "."} }
+func test(run string) []string {
+	return []string{"go", "test", "-count=1", "-timeout=3m", "-run", run, "."}
+}
 
 const failed = "--- FAIL"
 
 var mutants = []mutant{
 	{
-		name: "mint in the loop", promise: "P2: one key", file: "exchange.go",
+		name: "mint in the loop", promise: "P2: one key", file: "build.go",
 		old:     "req.Header[name] = []string{x.in.Place.Format(x.in.Key)}",
 		new:     "req.Header[name] = []string{x.in.Place.Format(uuid.NewString())}",
 		command: test("O12|O15|O38|O55|EverySecondAnswerLost"), evidence: failed,
@@ -64,7 +66,7 @@ var mutants = []mutant{
 		command: test("TestSettle"), evidence: failed,
 	},
 	{
-		name: "fresh bytes instead of the stored ones", promise: "P3: same bytes", file: "exchange.go",
+		name: "fresh bytes instead of the stored ones", promise: "P3: same bytes", file: "build.go",
 		old: "req.Body = io.NopCloser(bytes.NewReader(stored.Body))", new: "req.Body = io.NopCloser(bytes.NewReader(append(bytes.Clone(stored.Body[1:]), byte(x.in.Attempts))))",
 		command: test("O15|O57"), evidence: failed,
 	},

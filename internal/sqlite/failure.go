@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 
 	sqlite3 "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
@@ -26,4 +27,13 @@ func harmless(err error) bool {
 		return true
 	}
 	return false
+}
+
+// explained says what SQLite's short answers to a place it cannot write mean.
+func explained(err error) error {
+	switch code(err) {
+	case lib.SQLITE_CANTOPEN, lib.SQLITE_READONLY:
+		return fmt.Errorf("the file and its directory must be writable, since -wal and -shm are made beside it: %w", err)
+	}
+	return err
 }

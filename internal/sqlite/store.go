@@ -110,7 +110,7 @@ func Open(path string, opts Options) (_ *Store, err error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.setUp()
+	err = explained(s.setUp())
 	if err = errors.Join(err, unlock()); err != nil {
 		s.abandon()
 		return nil, err
@@ -283,6 +283,9 @@ func (s *Store) close() error {
 		err = errors.Join(err, r.close())
 	}
 	if s.writer != nil {
+		if s.checkPath() != nil {
+			err = errors.Join(err, s.writer.keepSideFiles())
+		}
 		err = errors.Join(err, s.writer.close())
 		s.writer = nil
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -259,6 +261,36 @@ type badOp struct{ item }
 func (*badOp) exec(t *transaction) error {
 	_, err := t.c.exec(insertOwner, "too short")
 	return err
+}
+
+func TestOutcomesAreSyncedOnlyWhenAskedFor(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		s, err := Open(filepath.Join(t.TempDir(), "x.db"), Options{PruneAfter: time.Hour, SyncOutcomes: asked})
+		require.NoError(t, err)
+		row, _, err := s.Begin(t.Context(), newRow("a"))
+		require.NoError(t, err)
+		assert.True(t, s.writer.full, "an intent is synced always")
+		_, err = s.Update(t.Context(), row.succeeds(), false)
+		require.NoError(t, err)
+		require.NoError(t, s.flush(t.Context()))
+		assert.Equal(t, asked, s.writer.full)
+		require.NoError(t, s.Close())
+	}
+}
+
+func TestCreationThatWasCutIsDoneAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.db")
+	require.NoError(t, os.Mkdir(path+"-owners", 0o700))
+	for _, side := range []string{"", "-wal", "-shm", "-journal"} {
+		require.NoError(t, os.WriteFile(filepath.Join(path+"-owners", "draft.db"+side), []byte("half"), 0o600))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(path+"-owners", strings.Repeat("0", 32)+".owner"), nil, 0o600))
+	s := mustOpen(t, path)
+	_, _, err := s.Begin(t.Context(), newRow("a"))
+	require.NoError(t, err)
+	files, err := os.ReadDir(path + "-owners")
+	require.NoError(t, err)
+	assert.Len(t, files, 2, "the set-up lock and this owner")
 }
 
 func TestPostingIsBounded(t *testing.T) {

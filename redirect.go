@@ -1,0 +1,68 @@
+package idem
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// hopExchange continues the intent whose attempt was answered by a redirect.
+func (t *Transport) hopExchange(req *http.Request, hop *answered) *exchange {
+	in := hop.result.Intent
+	return &exchange{
+		t: t, ctx: req.Context(), req: req, contract: hop.contract, call: hop.call,
+		want:   Intent{ID: in.ID, Scope: in.Scope, Operation: in.Operation, Fingerprint: in.Fingerprint},
+		hop:    &in,
+		target: req.URL,
+	}
+}
+
+// unfinished reports whether a redirect left the intent to the next hop.
+func (a *answered) unfinished() bool {
+	return a.result.Intent.ID != "" && !a.result.Intent.State.Final()
+}
+
+// followed reports whether the answer redirects to where the key may go: the
+// same origin, with the same method and body.
+func (x *exchange) followed(resp *http.Response) bool {
+	if resp == nil || resp.StatusCode != http.StatusTemporaryRedirect && resp.StatusCode != http.StatusPermanentRedirect {
+		return false
+	}
+	_, err := hopTarget(resp)
+	return err == nil || x.req != nil
+}
+
+// hopTarget is the redirect's target; an error where it leaves the origin.
+func hopTarget(resp *http.Response) (*url.URL, error) {
+	target, err := resp.Location()
+	switch {
+	case err != nil:
+		return nil, errors.New("redirect without a usable Location")
+	case resp.Request == nil || origin(target) != origin(resp.Request.URL):
+		return nil, fmt.Errorf("redirect to another origin, %s", origin(target))
+	}
+	return target, nil
+}
+
+const maxHops = 10
+
+// follow goes on to a redirect's target where no http.Client does.
+func (x *exchange) follow(next Intent, s sent, v verdict, done Attempt) *answer {
+	target, err := hopTarget(s.resp)
+	if err != nil {
+		return x.conclude(next, v, done, s)
+	}
+	if s.open {
+		s.resp.Body.Close()
+	}
+	next = afterAttempt(next, v)
+	next.Due, next.Wait = time.Time{}, 0
+	if next, err = x.record(next, &done, true); err != nil {
+		return x.unrecorded(s, err)
+	}
+	x.in, x.target = next, target
+	x.hops++
+	return nil
+}
