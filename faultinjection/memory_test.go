@@ -62,7 +62,8 @@ func TestMemoryLooksLikeTheWire(t *testing.T) {
 	onEachWire(t, keyed, func(t *testing.T, b bench) {
 		req := b.request("POST", "/charges%2F1?q=a%20b", order)
 		req.Host = "api.example.com"
-		req.Header["idempotency-KEY"] = []string{"k1"} // a spelling that net/http does not see
+		spelled := strings.ToUpper("Idempotency-Key") // net/http does not see this one
+		req.Header[spelled] = []string{"k1"}
 		resp, err := b.client.Do(req)
 		require.NoError(t, err)
 		defer resp.Body.Close()
@@ -84,7 +85,7 @@ func TestMemoryLooksLikeTheWire(t *testing.T) {
 		assert.Equal(t, []string{"k1"}, a.Header["Idempotency-Key"])
 		assert.Equal(t, order, string(a.Body))
 		assert.WithinDuration(t, time.Now(), a.At, time.Minute)
-		assert.Equal(t, []string{"k1"}, req.Header["idempotency-KEY"], "the caller's request is as it was")
+		assert.Equal(t, []string{"k1"}, req.Header[spelled], "the caller's request is as it was")
 	})
 }
 

@@ -25,7 +25,7 @@ type SeedResult struct {
 }
 
 const (
-	seedConns = 128                   // loopback connections at once, well under the usual limit of open files
+	seedConns = 400                   // loopback connections at once, well under the usual limit of open files
 	seedCrowd = 10 * time.Second      // the longest wait for all of them to be at the door
 	seedPause = 10 * time.Millisecond // a client's pause after a 409, doubled up to eight times that
 )
@@ -36,7 +36,7 @@ const (
 // correct server (broken is zero) there is one effect and one answer. It shows
 // what a key is worth on a server that does not claim it atomically.
 //
-// The effect takes as long as it takes for 128 requests (all, if they are fewer)
+// The effect takes as long as it takes for 400 requests (all, if they are fewer)
 // to be at the door, so that the count does not depend on luck: the wrong server
 // makes at least so many effects. A thousand requests take about a second.
 func Seed(ctx context.Context, requests int, broken Broken) (result SeedResult, err error) {
@@ -47,12 +47,15 @@ func Seed(ctx context.Context, requests int, broken Broken) (result SeedResult, 
 	defer func() { err = errors.Join(err, ledger.Close()) }()
 	server := NewServer(contract.Keyed("Idempotency-Key", time.Hour), ledger)
 	server.Broken = broken
-	crowd(server, min(requests, seedConns))
+	ctx, cancel := context.WithCancel(ctx)
+	crowd(ctx, server, min(requests, seedConns))
 	running, err := server.Listen()
 	if err != nil {
+		cancel()
 		return SeedResult{}, err
 	}
 	defer func() { err = errors.Join(err, running.Close()) }() // before the ledger
+	defer cancel()                                             // before both: it ends the effects that wait
 
 	answers, err := seedClients(ctx, running.URL, requests)
 	if err != nil {
@@ -69,7 +72,7 @@ func Seed(ctx context.Context, requests int, broken Broken) (result SeedResult, 
 }
 
 // crowd makes every effect wait until so many requests have arrived.
-func crowd(server *Server, size int) {
+func crowd(ctx context.Context, server *Server, size int) {
 	here, all := 0, make(chan struct{})
 	server.Each(func(Arrival) Step { // one call at a time
 		if here++; here == size {
@@ -80,7 +83,8 @@ func crowd(server *Server, size int) {
 	server.Effect = func(*http.Request, []byte) (int, http.Header, []byte) {
 		select {
 		case <-all:
-		case <-time.After(seedCrowd): // a client gave up; its error is told
+		case <-ctx.Done():
+		case <-time.After(seedCrowd): // the counts then show less
 		}
 		return http.StatusCreated, nil, fmt.Appendf(nil, `{"id":"ch_%s"}`, uuid.NewString())
 	}
