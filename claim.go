@@ -69,7 +69,12 @@ func (x *exchange) otherCredential(got Intent) bool {
 // unclaimed answers from an intent that may not be sent; nil means that another
 // call has it, so wait.
 func (x *exchange) unclaimed(got Intent) *answer {
+	settled := got.State.Final() || got.State == StateWithdrawn
 	switch {
+	case x.want.Renews != "" && got.Key == x.want.Renews && !settled && !got.Owned:
+		failure := failed(got, ErrUnknownOutcome, nil, "not renewed, since the generation with this key may have been executed ("+string(got.State)+
+			"): settle it first", ErrHeld)
+		return &answer{err: failure, result: Result{Intent: shown(got), err: failure}}
 	case string(got.Fingerprint) != string(x.want.Fingerprint) || got.Operation != x.want.Operation:
 		return x.mismatch(got, fmt.Sprintf("it stands for %s; this call is %s: nothing was sent; give another request another name",
 			requestText(got), requestText(x.want)))
@@ -82,6 +87,8 @@ func (x *exchange) unclaimed(got Intent) *answer {
 	case got.State == StateHeld:
 		failure := failed(got, ErrUnknownOutcome, nil, "nothing was sent, held ("+string(got.HoldReason)+"): "+holdText[got.HoldReason], ErrHeld)
 		return &answer{err: failure, result: Result{Intent: shown(got), err: failure}}
+	case x.want.Renews != "":
+		return x.mismatch(got, "not renewed: no generation has the key that WithRenewal names; nothing was sent")
 	}
 	return nil
 }
@@ -202,6 +209,7 @@ func (x *exchange) join() *answer {
 	if id == "" {
 		return x.run()
 	}
+	id += "\x00" + x.want.Renews
 	if x.want.Operation == "" && x.req != nil { // another credential does not share the answer
 		id += "\x00" + string(credentialDigest(x.req, x.t.salt))
 	}

@@ -3,9 +3,13 @@ package idem
 import (
 	"bytes"
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -109,11 +113,14 @@ func (x *exchange) describe(key string) error {
 		want.Place, want.Retention = c.Key, c.Retention
 		want.Expires = lastSend(*want, c)
 	}
+	if want.Operation != "" {
+		want.Renews, _ = x.ctx.Value(renewKey{}).(string)
+	}
 	if key != "" {
 		want.Key = key
 		want.Adopted = adoptedIdentity(want.Scope, req, key, c)
 		want.Credential = credentialDigest(req, nil)
-	} else if want.Key, err = mintKey(); err != nil {
+	} else if want.Key, err = x.newKey(); err != nil {
 		return err
 	}
 	want.URL = shownURL(req.URL)
@@ -122,6 +129,59 @@ func (x *exchange) describe(key string) error {
 	stored.Header, want.Withheld = splitHeader(req, want.Place.Header, t.Secrets)
 	want.Request = stored
 	return nil
+}
+
+// newKey is the key of a new generation: random, or what Transport.Key derives
+// for a named operation.
+func (x *exchange) newKey() (string, error) {
+	if x.t.Key == nil || x.want.Operation == "" {
+		return mintKey()
+	}
+	in := x.want
+	if in.Renews != "" {
+		newest, err := x.t.Journal.Lookup(x.ctx, in.Scope, in.Operation)
+		switch {
+		case err == nil:
+			in.Generation = newest.Generation + 1
+		case !errors.Is(err, ErrNotFound):
+			return "", err
+		}
+	}
+	key := x.t.Key(in)
+	var err error
+	switch {
+	case x.contract != nil && !x.contract.NoKeys:
+		err = x.contract.CheckKey(key)
+	case key == "":
+		err = errors.New("it is empty")
+	}
+	if err != nil {
+		return "", fmt.Errorf("the key from Transport.Key is not valid: %w", err)
+	}
+	return key, nil
+}
+
+// DeriveKeys makes keys from a secret for Transport.Key: the same operation and
+// generation has the same key wherever the secret is the same, on every replica
+// and on one that lost its journal. The secret must not be empty, and must stay
+// what it is for as long as providers remember keys. Keys have the form of a
+// UUIDv4. The returned function is safe for concurrent use.
+func DeriveKeys(secret []byte) func(Intent) string {
+	secret = bytes.Clone(secret)
+	return func(in Intent) string {
+		if len(secret) == 0 {
+			return "" // refused by the transport
+		}
+		d := digest{hmac.New(sha256.New, secret)}
+		d.field("idem derived key 1")
+		d.field(in.Scope)
+		d.field(in.Operation)
+		d.field(strconv.Itoa(in.Generation))
+		id := uuid.UUID(d.Sum(nil)[:16])
+		id[6] = id[6]&0x0f | 0x40 // version 4
+		id[8] = id[8]&0x3f | 0x80 // RFC 9562's variant
+		return id.String()
+	}
 }
 
 // mintKey makes a key of random bits, lower-case UUIDv4.

@@ -128,7 +128,7 @@ func TestOpenFilesArePrivate(t *testing.T) {
 		assert.Equal(t, fs.FileMode(0o700), info.Mode().Perm())
 		owners, err := os.ReadDir(path + "-owners")
 		require.NoError(t, err)
-		assert.Len(t, owners, 2)
+		assert.Len(t, owners, 3)
 		for _, o := range owners {
 			info, err := o.Info()
 			require.NoError(t, err)
@@ -150,7 +150,7 @@ func TestOpenLeavesOneFile(t *testing.T) {
 	assert.Equal(t, 0, count(t, path, `SELECT count(*) FROM owner`))
 	files, err := os.ReadDir(path + "-owners")
 	require.NoError(t, err)
-	assert.Len(t, files, 1, "only the lock of the set-up")
+	assert.Len(t, files, 2, "only the lock of the set-up and the epoch")
 
 	again := mustOpen(t, path, &SQLiteOptions{MustExist: true})
 	got, err := again.Lookup(t.Context(), "acct", "a")

@@ -257,7 +257,7 @@ func TestJournalOwnerDiesInFlight(t *testing.T) {
 	assert.Equal(t, 1, count(t, path, `SELECT count(*) FROM owner`), "the dead one is cleared")
 	files, err := os.ReadDir(path + "-owners")
 	require.NoError(t, err)
-	assert.Len(t, files, 2, "the lock of the set-up and one owner")
+	assert.Len(t, files, 3, "the lock of the set-up, the epoch and one owner")
 }
 
 func TestJournalTwoProcessesClaim(t *testing.T) { // O-39

@@ -11,6 +11,7 @@ import (
 type (
 	callKey   struct{} // *call: made by WithOperation
 	scopeKey  struct{} // string
+	renewKey  struct{} // string: the key of the generation to supersede
 	resultKey struct{} // *Result of the caller
 	answerKey struct{} // *answered: on the Request of a response we gave
 	claimKey  struct{} // an attempt's context: a layer below passes it through
@@ -31,6 +32,17 @@ func WithOperation(ctx context.Context, name string) context.Context {
 // It wins over Transport.Scope.
 func WithScope(ctx context.Context, scope string) context.Context {
 	return context.WithValue(ctx, scopeKey{}, scope)
+}
+
+// WithRenewal starts the operation anew after the generation with this key was
+// rejected or withdrawn: the customer's second card. The call takes the new
+// request's bytes and a new key. Where a later generation exists already, the
+// call continues or replays that one, so that a repeated call makes one new
+// generation and not two. While it is not certain that nothing was executed
+// under the key, the renewal is refused. The key is that of Result.Intent or
+// [OperationError]; an empty one means no renewal.
+func WithRenewal(ctx context.Context, key string) context.Context {
+	return context.WithValue(ctx, renewKey{}, key)
 }
 
 // WithResult asks for the journal's side of the story: *r is set before

@@ -58,6 +58,11 @@ type Transport struct {
 	// request's path. It must give the same name for the same request after a
 	// restart. nil means the name as it is.
 	Operation func(req *http.Request, name string) string
+	// Key derives the key of a named operation's new generation from the
+	// intent's Scope, Operation and Generation, such as [DeriveKeys] does. It
+	// must give the same key for the same three. nil means random UUIDv4, as
+	// unnamed operations always have.
+	Key func(in Intent) string
 	// RequireOperation refuses requests that would be journaled or sent blind
 	// without a name and without a key of the caller.
 	RequireOperation bool

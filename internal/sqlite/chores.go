@@ -18,8 +18,9 @@ type chores struct {
 	items     int     // since the last checkpoint
 	batches   int     // since the last chunk was pruned
 	rest      time.Time
-	ripe, id  int64 // how far this walk has pruned
-	lostError error // the last posted update that can never be written
+	marked    time.Time // when the wall time was last kept
+	ripe, id  int64     // how far this walk has pruned
+	lostError error     // the last posted update that can never be written
 }
 
 func (c *chores) committed(batch []*item) {
@@ -71,6 +72,16 @@ func (s *Store) checkpoint() {
 		c.perItem = min(max((c.perItem+actual)/2, 0.5), 50)
 	}
 	c.frames, c.items = 0, 0
+}
+
+// keepClock notes the wall time once a minute.
+func (s *Store) keepClock(t *transaction) error {
+	now := time.Unix(0, t.now)
+	if now.Sub(s.chores.marked) < time.Minute {
+		return nil
+	}
+	s.chores.marked = now
+	return t.markClock()
 }
 
 // pruneChunk reports whether there may be more to prune.

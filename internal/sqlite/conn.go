@@ -46,13 +46,6 @@ func (c *conn) close() error {
 	return errors.Join(append(errs, c.db.Close())...)
 }
 
-// keepSideFiles keeps the last connection of a file that was replaced from
-// removing, by name, the -wal that belongs to the file which is there now.
-func (c *conn) keepSideFiles() error {
-	_, err := c.db.(sqlite3.FileControl).FileControlPersistWAL("main", 1)
-	return err
-}
-
 // text runs a statement that is not worth keeping, or that acts when it is
 // prepared, as some PRAGMAs do.
 func (c *conn) text(query string) error {

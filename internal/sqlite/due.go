@@ -53,8 +53,10 @@ func (d *dueOp) exec(t *transaction) (err error) {
 			return err
 		}
 	}
-	d.buried, err = t.clearOwners(clearWhenDue)
-	return err
+	if d.buried, err = t.clearOwners(clearWhenDue); err != nil {
+		return err
+	}
+	return t.s.keepClock(t)
 }
 
 // deadOwners are those whose rows may be claimed: nobody, this handle's own

@@ -68,10 +68,8 @@ func (s *Store) wait(ctx context.Context, it *item) error {
 	for {
 		select {
 		case <-it.woken:
-			s.mu.Lock()
-			state := it.state
-			s.mu.Unlock()
-			if state == finished || state == leading && s.lead(it) {
+			// Whoever wakes has written the state before, and leaves it alone.
+			if it.state == finished || it.state == leading && s.lead(it) {
 				return it.err
 			}
 		case <-ctx.Done():

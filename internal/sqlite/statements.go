@@ -44,6 +44,11 @@ const (
 	emptyIntent
 	deleteShells
 	highestID
+	selectFacts
+	setFact
+	raiseClock
+	holdUnfinished
+	holdDoubt
 	statementCount
 )
 
@@ -165,5 +170,15 @@ var statements = [statementCount]string{
 			withheld = '', head_sum = 0, request_sum = 0, target = NULL, host = NULL, header = NULL, body = NULL
 		WHERE id = ?`,
 	deleteShells: `DELETE FROM intent WHERE generation = 0 AND id < ?`,
-	highestID:    `SELECT id FROM intent ORDER BY id DESC LIMIT 1`,
+	selectFacts:  `SELECT name, value FROM meta`,
+	setFact:      `INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
+	raiseClock:   `UPDATE meta SET value = ?1 WHERE name = 'clock' AND CAST(value AS INTEGER) < CAST(?1 AS INTEGER)`,
+	holdUnfinished: `UPDATE status SET hold_reason = ?, settled = ?, state = 'held', owner = NULL, version = version + 1,
+			first_sent = CASE WHEN state = 'in_flight' AND first_sent = 0 THEN began ELSE first_sent END,
+			doubt = CASE WHEN state = 'in_flight' THEN 1 ELSE doubt END
+		WHERE open = 1 AND state IN ('pending', 'in_flight', 'unknown')`,
+	holdDoubt: `UPDATE status SET hold_reason = ?, settled = ?, state = 'held', owner = NULL, version = version + 1,
+			first_sent = CASE WHEN state = 'in_flight' AND first_sent = 0 THEN began ELSE first_sent END, doubt = 1
+		WHERE open = 1 AND owner IS ? AND state IN ('in_flight', 'unknown')`,
+	highestID: `SELECT id FROM intent ORDER BY id DESC LIMIT 1`,
 }

@@ -153,6 +153,9 @@ func (s *Store) setUp() error {
 	if err := patiently(s.writer.migrate); err != nil {
 		return err
 	}
+	if err := s.checkOriginal(); err != nil {
+		return err
+	}
 	s.readers = make(chan *conn, readers)
 	for range readers {
 		r, err := openReader(s.path)
@@ -283,9 +286,8 @@ func (s *Store) close() error {
 		err = errors.Join(err, r.close())
 	}
 	if s.writer != nil {
-		if s.checkPath() != nil {
-			err = errors.Join(err, s.writer.keepSideFiles())
-		}
+		// Checkpoints, and removes the -wal; SQLite itself leaves both alone
+		// where the file was replaced.
 		err = errors.Join(err, s.writer.close())
 		s.writer = nil
 	}

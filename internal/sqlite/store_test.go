@@ -290,7 +290,7 @@ func TestCreationThatWasCutIsDoneAgain(t *testing.T) {
 	require.NoError(t, err)
 	files, err := os.ReadDir(path + "-owners")
 	require.NoError(t, err)
-	assert.Len(t, files, 2, "the set-up lock and this owner")
+	assert.Len(t, files, 3, "the set-up lock, the epoch and this owner")
 }
 
 func TestPostingIsBounded(t *testing.T) {

@@ -1,6 +1,7 @@
 -- Instants are Unix nanoseconds UTC and waits are nanoseconds; 0 is "not set".
 
--- Facts of the file: journal (its id), salt.
+-- Facts of the file: journal (its id), salt; epoch and next, by which a copy is
+-- noticed; clock, the highest wall time seen.
 CREATE TABLE meta (
   name  TEXT PRIMARY KEY NOT NULL,
   value TEXT NOT NULL
