@@ -62,6 +62,13 @@ func answering(resp func(req *http.Request) *http.Response) http.RoundTripper {
 	})
 }
 
+// answerWith is a response with a status and nothing else.
+func answerWith(status int) func(*http.Request) *http.Response {
+	return func(*http.Request) *http.Response {
+		return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody}
+	}
+}
+
 func eventStream(body io.ReadCloser) *http.Response {
 	return &http.Response{StatusCode: 200, Header: header("Content-Type", "text/event-stream"), Body: body, ContentLength: -1}
 }

@@ -75,9 +75,11 @@ func (x *exchange) unclaimed(got Intent) *answer {
 		failure := failed(got, ErrUnknownOutcome, nil, "not renewed, since the generation with this key may have been executed ("+string(got.State)+
 			"): settle it first", ErrHeld)
 		return &answer{err: failure, result: Result{Intent: shown(got), err: failure}}
-	case string(got.Fingerprint) != string(x.want.Fingerprint) || got.Operation != x.want.Operation:
-		return x.mismatch(got, fmt.Sprintf("it stands for %s; this call is %s: nothing was sent; give another request another name",
-			requestText(got), requestText(x.want)))
+	case got.Operation != x.want.Operation || got.Scope != x.want.Scope:
+		return x.mismatch(got, fmt.Sprintf("nothing was sent: the key that came with the request belongs to operation %q", got.Operation))
+	case string(got.Fingerprint) != string(x.want.Fingerprint):
+		return x.mismatch(got, fmt.Sprintf("nothing was sent: the name stands for %s, which is %s; this call is %s; only a request of its own has a name of its own",
+			requestText(got), got.State, requestText(x.want)))
 	case x.otherCredential(got):
 		return x.mismatch(got, "the key came with another credential before: if another account is meant, give it a scope of its own (WithScope)")
 	case got.State.Final():
@@ -85,7 +87,7 @@ func (x *exchange) unclaimed(got Intent) *answer {
 	case got.Owned:
 		return nil
 	case got.State == StateHeld:
-		failure := failed(got, ErrUnknownOutcome, nil, "nothing was sent, held ("+string(got.HoldReason)+"): "+holdText[got.HoldReason], ErrHeld)
+		failure := failed(got, ErrUnknownOutcome, nil, "not sent by this call; "+heldText(got.HoldReason), ErrHeld)
 		return &answer{err: failure, result: Result{Intent: shown(got), err: failure}}
 	case x.want.Renews != "":
 		return x.mismatch(got, "not renewed: no generation has the key that WithRenewal names; nothing was sent")
@@ -116,34 +118,14 @@ func (x *exchange) busy(got Intent, why error) *answer {
 }
 
 // noClaim ends a call that could not claim its intent: nothing was sent by it.
-// What an earlier call left is looked up, so that "not sent" is never said of
-// an operation that may have executed.
 func (x *exchange) noClaim(err error) *answer {
-	in := shown(x.want)
-	in.State, in.Attempts = "", 0
-	class := ErrNotSent
+	in, class := x.t.standing(x.ctx, x.want)
 	if errors.Is(err, ErrUnknownOutcome) {
 		class = ErrUnknownOutcome
 	}
-	if x.want.Operation != "" && !errors.Is(err, ErrClosed) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), lookupPatience)
-		defer cancel()
-		if found, lookupErr := x.t.Journal.Lookup(ctx, x.want.Scope, x.want.Operation); lookupErr == nil {
-			in = shown(found)
-			if found.State != StateWithdrawn {
-				class = ErrUnknownOutcome
-			}
-		}
-	}
-	text := "the intent could not be journaled, so this call sent nothing"
-	if class == ErrUnknownOutcome {
-		text = "the journal failed, and this call sent nothing, but the operation may be in the journal; look it up or call again"
-	}
-	failure := failed(in, class, x.leftOrJournal(err), text)
+	failure := refusal(in, class, x.leftOrJournal(err))
 	return &answer{err: failure, left: x.ctx.Err() != nil, result: Result{Intent: in, err: failure}}
 }
-
-const lookupPatience = 50 * time.Millisecond
 
 func (x *exchange) leftOrJournal(err error) error {
 	err = journalError(err)

@@ -30,14 +30,18 @@ type Client struct {
 func NewClient(t *Transport) *Client { return &Client{Transport: t} }
 
 // HTTPClient returns a new [http.Client] over the client's transport, for any
-// SDK that takes one. It follows redirects as net/http does.
+// SDK that takes one. It follows redirects as net/http does, and gives whatever
+// the server answered as a response: ask [WithResult] or [ResultFrom] what the
+// journal makes of it. Limit calls by their context rather than by the Timeout
+// field, under which net/http returns errors of its own that match none of ours
+// (the Result is right all the same).
 func (c *Client) HTTPClient() *http.Client { return &http.Client{Transport: callDoor{c}} }
 
 // callDoor counts the calls that go through, so that Shutdown can wait.
 type callDoor struct{ c *Client }
 
 func (d callDoor) RoundTrip(req *http.Request) (*http.Response, error) {
-	leave, err := d.c.enter()
+	leave, err := d.c.enter(req.Context(), "")
 	if err != nil {
 		closeBody(req)
 		return nil, err
@@ -49,16 +53,17 @@ func (d callDoor) RoundTrip(req *http.Request) (*http.Response, error) {
 func (d callDoor) CloseIdleConnections() { d.c.Transport.CloseIdleConnections() }
 
 // enter counts a call, or refuses it.
-func (c *Client) enter() (leave func(), err error) {
+func (c *Client) enter(ctx context.Context, operation string) (leave func(), err error) {
+	if c.Transport == nil {
+		return nil, refusal(Intent{Operation: operation}, ErrNotSent, errors.New("Client.Transport is nil"))
+	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.Transport == nil:
-		return nil, &OperationError{class: ErrNotSent, Err: errors.New("Client.Transport is nil"), text: "client is not usable, nothing was sent"}
-	case c.closed:
-		return nil, &OperationError{class: ErrNotSent, Err: ErrClosed, text: "the client was shut down, nothing was sent"}
+	if c.closed {
+		c.mu.Unlock()
+		return nil, c.Transport.unusable(ctx, operation, fmt.Errorf("the client was shut down: %w", ErrClosed))
 	}
 	c.open.Add(1)
+	c.mu.Unlock()
 	return c.open.Done, nil
 }
 
@@ -73,7 +78,7 @@ func (c *Client) enter() (leave func(), err error) {
 func (c *Client) Do(operation string, req *http.Request) (*http.Response, error) {
 	if operation == "" {
 		closeBody(req)
-		return nil, &OperationError{class: ErrNotSent, Err: ErrNoOperation, text: "Do needs the operation's name, nothing was sent"}
+		return nil, refusal(Intent{}, ErrNotSent, ErrNoOperation)
 	}
 	ctx := context.WithValue(req.Context(), callKey{}, &call{operation: operation, explicit: true})
 	outer, _ := ctx.Value(resultKey{}).(*Result)
@@ -123,7 +128,11 @@ func (c *Client) Lookup(ctx context.Context, operation string) (Intent, error) {
 	if err := c.usable(operation); err != nil {
 		return Intent{}, err
 	}
-	return c.Transport.Journal.Lookup(ctx, c.Transport.scope(ctx), operation)
+	in, err := c.Transport.Journal.Lookup(ctx, c.Transport.scope(ctx), operation)
+	if errors.Is(err, ErrNotFound) {
+		return Intent{}, fmt.Errorf("idem: operation %q: %w", operation, ErrNotFound)
+	}
+	return in, err
 }
 
 // usable checks what every call on the journal needs.
@@ -142,7 +151,7 @@ func (c *Client) usable(operation string) error {
 // from Authorize. It is a direct call, with its own attempts. An operation that
 // the journal does not know is [ErrNotFound].
 func (c *Client) Continue(ctx context.Context, operation string) (*http.Response, error) {
-	leave, err := c.enter()
+	leave, err := c.enter(ctx, operation)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +162,7 @@ func (c *Client) Continue(ctx context.Context, operation string) (*http.Response
 	}
 	t := c.Transport
 	if err := t.ready(); err != nil {
-		return nil, failed(in, ErrUnknownOutcome, err, "transport is not usable, nothing was sent")
+		return nil, t.unusable(ctx, operation, err)
 	}
 	x := &exchange{
 		t: t, ctx: ctx, call: &call{operation: operation, explicit: true}, authorize: c.Authorize,

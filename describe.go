@@ -51,8 +51,12 @@ func (t *Transport) newExchange(req *http.Request, c *contract.Contract) (*excha
 	case t.RequireOperation:
 		return x, fmt.Errorf("%w: use WithOperation or Client.Do, since Transport.RequireOperation is set", ErrNoOperation)
 	case !keys:
+		t.tellOnce(req)
 		x.passes = t.passOnce
 		return x, nil
+	}
+	if !keys {
+		t.tellOnce(req)
 	}
 	return x, x.describe(key)
 }
@@ -93,6 +97,10 @@ func (x *exchange) describe(key string) error {
 	if err := checkRequest(req); err != nil {
 		return err
 	}
+	if key != "" {
+		x.want.Key = key
+		x.want.Adopted = adoptedIdentity(x.want.Scope, req, key, c)
+	}
 	x.bodyRead = true
 	body, err := readBody(x.ctx, req, t.maxRequestBody())
 	if err != nil {
@@ -117,8 +125,6 @@ func (x *exchange) describe(key string) error {
 		want.Renews, _ = x.ctx.Value(renewKey{}).(string)
 	}
 	if key != "" {
-		want.Key = key
-		want.Adopted = adoptedIdentity(want.Scope, req, key, c)
 		want.Credential = credentialDigest(req, nil)
 	} else if want.Key, err = x.newKey(); err != nil {
 		return err

@@ -40,7 +40,8 @@
 //
 // A process that dies in between leaves the intent in the journal.
 // [Client.Resume] in the next one finishes it, and so does calling the
-// operation again.
+// operation again. What must not be sent by itself is held, with a reason, until
+// a person decides: [Client.Resolve], [Client.Release], [Client.Withdraw].
 //
 // # Errors
 //
@@ -48,8 +49,11 @@
 // it; in [ErrNotSent], when nothing was executed, and nothing will be without
 // another call; in [ErrUnknownOutcome], when it may have been executed or may
 // yet be, which must never be read as failed; or with an error that matches
-// neither, because it is known what became of the operation but this call
-// cannot have its answer ([ErrMismatch], [ErrNotKept]).
+// neither: the operation is final but this call cannot have its answer
+// ([ErrNotKept]), or its name stands for another request ([ErrMismatch], whose
+// State tells of that one). That is so for [Client.Do] and [Client.Continue].
+// RoundTrip, and so every SDK, gets whatever the server answered as a response;
+// [WithResult] and [ResultFrom] say what it means.
 //
 // # Caveats
 //

@@ -187,7 +187,7 @@ func (x *exchange) refused(may admission) *answer {
 	} else if may.hold != "" {
 		x.ended(recorded, Attempt{})
 	}
-	failure := failed(recorded, ErrUnknownOutcome, nil, "not sent again: "+holdText[may.why], ErrHeld)
+	failure := failed(recorded, ErrUnknownOutcome, nil, "not sent by this call; "+heldText(may.why), ErrHeld)
 	if err != nil {
 		failure.Err = journalError(err)
 	}
@@ -195,10 +195,17 @@ func (x *exchange) refused(may admission) *answer {
 }
 
 // lacksCredentials ends an exchange that has no credentials for its request.
+// Where Authorize failed, which may pass, a resume tries again later.
 func (x *exchange) lacksCredentials(err error) *answer {
-	if x.resumed {
+	switch {
+	case !x.resumed:
+		return x.end("credentials_missing", err)
+	case x.authorize == nil || x.in.Resumes >= x.t.Retry.resumeAttempts():
 		return x.refused(admission{hold: HoldCredentials, why: HoldCredentials})
 	}
+	x.in.Resumes++
+	wait := x.t.Retry.backoff(x.in.Resumes)
+	x.in.Due, x.in.Wait = x.t.clock.now().Add(wait), wait
 	return x.end("credentials_missing", err)
 }
 

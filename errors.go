@@ -9,8 +9,8 @@ import (
 )
 
 // Every error about an operation that is not final matches exactly one of
-// these two. Errors about a final operation, a mismatch and a body that was
-// not kept match neither: they say what became of it.
+// these two. Errors about a final operation and a mismatch match neither: their
+// State says what became of the operation.
 var (
 	// ErrNotSent means that nothing was executed, and nothing will be without
 	// another call of the same operation.
@@ -22,7 +22,7 @@ var (
 
 // These say why.
 var (
-	ErrHeld        = errors.New("held for a decision")          // nothing is sent until a person or a verifier decides
+	ErrHeld        = errors.New("held for a decision")          // nothing is sent until a person decides: see Client.Release
 	ErrBusy        = errors.New("busy in another call")         // another living owner has the operation
 	ErrMismatch    = errors.New("not the same request")         // the operation, or the key, stands for another request
 	ErrJournal     = errors.New("journal failed")               // the intent or its outcome could not be stored
@@ -94,8 +94,25 @@ func failed(in Intent, class, why error, text string, also ...error) *OperationE
 	return &OperationError{
 		Scope: in.Scope, Operation: in.Operation, Key: in.Key,
 		State: in.State, HoldReason: in.HoldReason, Attempts: in.Attempts, Due: in.Due,
-		Err: why, class: class, also: also, text: text,
+		Err: unclassed(why), class: class, also: also, text: text,
 	}
+}
+
+// unclassed is why without its own word on whether anything was executed: a
+// journal or a base transport speaks of its part only.
+func unclassed(why error) error {
+	if errors.Is(why, ErrNotSent) || errors.Is(why, ErrUnknownOutcome) {
+		return &part{why}
+	}
+	return why
+}
+
+type part struct{ err error }
+
+func (p *part) Error() string  { return p.err.Error() }
+func (p *part) As(to any) bool { return errors.As(p.err, to) }
+func (p *part) Is(target error) bool {
+	return target != ErrNotSent && target != ErrUnknownOutcome && errors.Is(p.err, target)
 }
 
 // explain is the error that tells of the state an intent was left in.
@@ -104,16 +121,25 @@ func explain(in Intent, why error) *OperationError {
 	if in.Attempts == 1 {
 		attempts = "after 1 attempt"
 	}
+	again := "it is called again"
+	if !in.Due.IsZero() {
+		again += ", not before " + in.Due.Format(time.RFC3339)
+	}
 	switch in.State {
 	case StateWithdrawn:
-		return failed(in, ErrNotSent, why, "nothing was executed "+attempts+", and nothing will be unless it is called again (same key)")
+		return failed(in, ErrNotSent, why, "nothing was executed "+attempts+", and nothing will be unless "+again+" (same key)")
 	case StateHeld:
-		return failed(in, ErrUnknownOutcome, why, "outcome unknown, held ("+string(in.HoldReason)+"): "+holdText[in.HoldReason], ErrHeld)
+		return failed(in, ErrUnknownOutcome, why, heldText(in.HoldReason), ErrHeld)
 	case StatePending:
 		return failed(in, ErrUnknownOutcome, why, "not delivered yet "+attempts+"; it will be, under the same key")
 	}
 	return failed(in, ErrUnknownOutcome, why, "outcome unknown "+attempts+
 		": it may have been executed; call it again or resume it, which sends the same key")
+}
+
+// heldText says that an intent is held, why, and what would help.
+func heldText(why HoldReason) string {
+	return "outcome unknown, held (" + string(why) + "): " + holdText[why]
 }
 
 // holdText says of each reason why nothing is sent, and what would help.

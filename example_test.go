@@ -87,18 +87,14 @@ func ExampleWithOperation() {
 	api := contract.Keyed("Idempotency-Key", 24*time.Hour).At("api.example.com")
 	client := idem.NewClient(&idem.Transport{Journal: journal, Contracts: api, Base: base})
 
-	sdk := client.HTTPClient() // what the SDK is given
-	var result idem.Result
 	req, err := http.NewRequest("POST", "https://api.example.com/charges", strings.NewReader(`{"amount":4200}`))
 	if err != nil {
 		log.Fatal(err)
 	}
+	sdk := client.HTTPClient() // what the SDK is given
+	var result idem.Result
 	ctx := idem.WithResult(idem.WithOperation(req.Context(), "order-42/charge"), &result)
-	resp, err := sdk.Do(req.WithContext(ctx))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer resp.Body.Close()
-	fmt.Println(resp.StatusCode, result.Intent.State, result.Err(), result.Intent.Attempts, "attempts")
-	// Output: 201 succeeded <nil> 2 attempts
+	resp, err := sdk.Do(req.WithContext(ctx)) // deep inside the SDK
+	fmt.Println(resp.StatusCode, err, result.Intent.State, result.Err(), result.Intent.Attempts, "attempts")
+	// Output: 201 <nil> succeeded <nil> 2 attempts
 }

@@ -24,8 +24,8 @@ type Journal interface {
 	// Begin finds the row that want means or makes it, and claims it. It is
 	// durable on return.
 	//
-	// The row is looked for by want.ID where that is set, else by the newest
-	// generation of (Scope, Operation) where Operation is set, else by Adopted
+	// The row is looked for by want.ID where that is set ([ErrNotFound] if there
+	// is none), else by the newest generation of (Scope, Operation) where Operation is set, else by Adopted
 	// where that is set. Where none is found it is made exactly as want says
 	// (with Generation, Version and ID filled in), owned by this handle;
 	// want.State and want.Attempts may already count the first attempt.
@@ -182,7 +182,7 @@ type Intent struct {
 	Expires   time.Time     // last instant at which an automatic send is allowed; zero: not sent yet
 	Settled   time.Time     // when it became final, held or withdrawn; zero: not yet
 
-	Outcome  *Outcome // nil until final
+	Outcome  *Outcome // nil until final; empty where it was settled without an answer
 	By, Note string   // of a person's decision
 	Version  int64    // raised by every write
 
@@ -195,9 +195,9 @@ type Intent struct {
 	Renews      string         // key of the generation this one supersedes
 
 	Claimed  bool // this handle has it
-	Owned    bool // another living handle, or another call of this one, has it
-	Prepared bool // made by Prepare: delivered whatever the first call's end
-	Notify   bool // a settlement is owed to OnSettled
+	Owned    bool // a living handle, or a running call of this one, has it (Begin: another one)
+	Prepared bool // delivered whatever the first call's end
+	Notify   bool // its settlement is still to be told
 
 	// Request is what is sent, filled by Begin and ClaimDue only; nil means
 	// not asked for, or pruned.

@@ -139,6 +139,16 @@ func (j *SQLiteJournal) Lookup(ctx context.Context, scope, operation string) (In
 	return in, failure("look up", err)
 }
 
+// known finds what Begin would, without a claim, on a closed handle too.
+func (j *SQLiteJournal) known(ctx context.Context, want Intent) (Intent, error) {
+	row, err := j.store.Known(ctx, want.Scope, want.Operation, want.Adopted)
+	if err != nil {
+		return Intent{}, failure("look up", err)
+	}
+	in, err := intentOf(row)
+	return in, failure("look up", err)
+}
+
 // List implements [Journal].
 func (j *SQLiteJournal) List(ctx context.Context, f Filter) ([]Intent, error) {
 	after := int64(0)

@@ -26,7 +26,6 @@ func (t *Transport) passRepeatable(req *http.Request) (*http.Response, error) {
 // passOnce sends a request that is not known to be repeatable: again only where
 // it was provably not executed.
 func (t *Transport) passOnce(req *http.Request) (*http.Response, error) {
-	t.tellOnce(req)
 	trace := &wire{}
 	return t.passAgain(req, trace, func(_ *http.Response, err error) bool {
 		return err != nil && !permanent(err) && trace.phase(err) == phaseNotSent
@@ -129,7 +128,7 @@ func withoutCopiedKey(req *http.Request) *http.Request {
 	return clean
 }
 
-// tellOnce says once per host that its requests are not journaled.
+// tellOnce says once per host that no contract is known for it.
 func (t *Transport) tellOnce(req *http.Request) {
 	if t.Logger == nil || req.URL == nil || t.toldN.Load() >= maxTold {
 		return
@@ -139,6 +138,6 @@ func (t *Transport) tellOnce(req *http.Request) {
 	}
 	t.toldN.Add(1)
 	t.log().LogAttrs(req.Context(), slog.LevelWarn,
-		"no contract for this host and no operation name: not journaled, and not sent again once it may have been delivered",
+		"no contract for this host: no key is sent, and nothing is sent again once it may have been delivered",
 		slog.String("host", req.URL.Host))
 }

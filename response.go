@@ -3,7 +3,6 @@ package idem
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"maps"
 	"mime"
@@ -239,4 +238,10 @@ func safe(err error, req *http.Request, key string) error {
 	return &cause{err: err, text: text}
 }
 
-var errAttemptTimeout = errors.New("attempt timed out")
+// errAttemptTimeout ends an attempt that took too long.
+var errAttemptTimeout error = timeoutError("the attempt took longer than RetryPolicy.AttemptTimeout")
+
+type timeoutError string
+
+func (e timeoutError) Error() string { return string(e) }
+func (timeoutError) Timeout() bool   { return true }

@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 )
 
 // Report is what one pass of Resume did.
 type Report struct {
 	Sent    int            // attempts that went out
 	Settled int            // intents that became final
-	Waiting int            // intents left for later
+	Waiting int            // intents of this pass that are left for later
 	Held    []Intent       // intents that became held, in this pass
 	Skipped map[string]int // intents not looked at, by reason
+	Next    time.Time      // when the first of what is not due yet is due; zero: nothing waits
 }
 
 // resumePage is how many intents one claim takes: they are claimed together,
@@ -29,7 +31,7 @@ const resumePage = 16
 // says then what was done until there.
 func (c *Client) Resume(ctx context.Context) (Report, error) {
 	report := Report{Skipped: map[string]int{}}
-	leave, err := c.enter()
+	leave, err := c.enter(ctx, "")
 	if err != nil {
 		return report, err
 	}
@@ -43,10 +45,11 @@ func (c *Client) Resume(ctx context.Context) (Report, error) {
 	}
 	now := t.clock.now()
 	for {
-		due, _, err := t.Journal.ClaimDue(ctx, now, Filter{Name: t.Name, Limit: resumePage})
+		due, next, err := t.Journal.ClaimDue(ctx, now, Filter{Name: t.Name, Limit: resumePage})
 		if err != nil {
-			return report, fmt.Errorf("idem: resume: %w", err)
+			return report, err
 		}
+		report.Next = next
 		if len(due) == 0 {
 			return report, nil
 		}

@@ -19,8 +19,8 @@ type RetryPolicy struct {
 	// MaxAttempts is the most attempts of one call, the first included. Zero
 	// means 4; one means no retry.
 	MaxAttempts int
-	// ResumeAttempts is the most attempts of Resume and Run since the last
-	// direct call or release; then the intent is held: exhausted. Zero means 20.
+	// ResumeAttempts is the most attempts of Resume since the last direct call
+	// or release; then the intent is held: exhausted. Zero means 20.
 	ResumeAttempts int
 	// MaxDeaths is how many owners in a row may die during an attempt before
 	// the intent is held: poison. Zero means 3.

@@ -293,7 +293,7 @@ func admit(in Intent, c *contract.Contract, p RetryPolicy, resumed, resumeUnname
 		return refuse(HoldExpired)
 	case in.Deaths >= p.maxDeaths():
 		return refuse(HoldPoison)
-	case resumed && in.Operation == "" && in.Adopted == nil && !resumeUnnamed:
+	case resumed && in.Operation == "" && in.Adopted == nil && in.By == "" && !resumeUnnamed:
 		return refuse(HoldUnnamed)
 	case resumed && in.Resumes >= p.resumeAttempts():
 		return refuse(HoldExhausted)

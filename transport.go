@@ -112,7 +112,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if err := t.ready(); err != nil {
 		closeBody(req)
-		return nil, &OperationError{class: ErrNotSent, Err: err, text: "transport is not usable, nothing was sent"}
+		return nil, t.unusable(ctx, "", err)
 	}
 	if hop := answeredFrom(req.Response); hop != nil && !safeMethod(req.Method) && hop.unfinished() {
 		closeBody(req)
@@ -122,8 +122,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if safeMethod(req.Method) {
 		return t.passRepeatable(req)
 	}
-	c := t.contracts().Resolve(req)
-	x, err := t.newExchange(req, c)
+	x, err := t.newExchange(req, t.contracts().Resolve(req))
 	if err != nil {
 		if !x.bodyRead { // reading it closes it
 			closeBody(req)
@@ -136,6 +135,16 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return x.join().give(req, x)
 }
 
+// unusable refuses a call before it is known what it is about, except for the
+// operation's name.
+func (t *Transport) unusable(ctx context.Context, operation string, err error) *OperationError {
+	if c := callFrom(ctx); operation == "" && c != nil {
+		operation = c.operation
+	}
+	in, class := t.standing(ctx, Intent{Scope: t.scope(ctx), Operation: operation})
+	return refusal(in, class, err)
+}
+
 // CloseIdleConnections closes Base's idle connections, if it can.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
@@ -145,12 +154,9 @@ func (t *Transport) CloseIdleConnections() {
 
 // refuse ends a RoundTrip whose request never became an intent.
 func (t *Transport) refuse(req *http.Request, x *exchange, err error) (*http.Response, error) {
-	refusal, ok := err.(*OperationError)
-	if !ok {
-		refusal = &OperationError{class: ErrNotSent, Err: err, text: "refused, nothing was sent"}
-		refusal.Scope, refusal.Operation = x.want.Scope, x.want.Operation
-	}
-	return (&answer{err: refusal, result: Result{Intent: x.want, err: refusal}}).give(req, x)
+	in, class := t.standing(x.ctx, x.want)
+	failure := refusal(in, class, err)
+	return (&answer{err: failure, result: Result{Intent: in, err: failure}}).give(req, x)
 }
 
 func (t *Transport) base() http.RoundTripper {
@@ -177,6 +183,9 @@ func (t *Transport) ready() error {
 		t.salt = make([]byte, saltSize)
 		rand.Read(t.salt) // never fails
 		t.invalid = t.Retry.validate()
+		if c, ok := t.Contracts.(*contract.Contract); ok && c != nil {
+			t.invalid = errors.Join(t.invalid, t.valid(c))
+		}
 		for _, f := range []struct {
 			name  string
 			value int64
@@ -199,9 +208,6 @@ func (t *Transport) valid(c *contract.Contract) error {
 		return err
 	}
 	err := c.Validate()
-	if err != nil {
-		err = fmt.Errorf("contract %q: %w", c.Name, err)
-	}
 	t.checked.Store(c, err)
 	return err
 }
@@ -264,7 +270,7 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 	if err != nil {
 		s.resp = nil
 		s.err = err
-		if cause := context.Cause(own); cause == errAttemptTimeout {
+		if context.Cause(own) == errAttemptTimeout && !errors.Is(err, errAttemptTimeout) {
 			s.err = fmt.Errorf("%w: %w", errAttemptTimeout, err)
 		}
 		s.phase, s.final = trace.phase(err), permanent(err)

@@ -25,6 +25,11 @@ func (s *Store) settleReads(ctx context.Context) ([]*updateOp, error) {
 	if ctx.Err() != nil {
 		return nil, err
 	}
+	return s.queuedUpdates(), nil
+}
+
+// queuedUpdates are the posted updates that are not committed yet.
+func (s *Store) queuedUpdates() []*updateOp {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var left []*updateOp
@@ -33,7 +38,7 @@ func (s *Store) settleReads(ctx context.Context) ([]*updateOp, error) {
 			left = append(left, u)
 		}
 	}
-	return left, nil
+	return left
 }
 
 // overlay lays queued updates over a row, in the order they will be written.
