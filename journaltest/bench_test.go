@@ -13,7 +13,7 @@ import (
 
 // One operation as a transport writes it: Begin, and the outcome posted.
 func BenchmarkNew(b *testing.B) {
-	const page = 10_000 // operations of one journal, so that the heap stays small
+	const page = 1_000 // operations of one journal, so that the heap stays small
 	names := make([]string, page)
 	for i := range names {
 		names[i] = "order-" + strconv.Itoa(i) + "/charge"

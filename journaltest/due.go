@@ -1,0 +1,201 @@
+package journaltest
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/idem-go/idem"
+)
+
+func operations(list []idem.Intent) (names []string) {
+	for _, in := range list {
+		names = append(names, in.Operation)
+	}
+	return names
+}
+
+func due(at time.Time) func(*idem.Intent) { return func(in *idem.Intent) { in.Due = at } }
+
+func owed(in *idem.Intent) { in.Notify = true }
+
+var dueRules = []rule{
+	{"pending, unknown, in_flight without a call and owed rows are claimed, and no others", func(e *exam) {
+		j := e.open()
+		before := map[string]idem.Intent{
+			"pending":   e.left(j, "pending", idem.StatePending),
+			"unknown":   e.left(j, "unknown", idem.StateUnknown),
+			"in_flight": e.left(j, "in_flight", idem.StateInFlight),
+			"succeeded": e.left(j, "succeeded", idem.StateSucceeded, owed),
+			"rejected":  e.left(j, "rejected", idem.StateRejected, owed),
+		}
+		for _, state := range []idem.State{idem.StateHeld, idem.StateWithdrawn, idem.StateSucceeded, idem.StateRejected} {
+			e.left(j, "not "+string(state), state)
+		}
+		claimed, next := e.claimDue(j, e.now, main)
+		require.Zero(e, next)
+		require.ElementsMatch(e, []string{"pending", "unknown", "in_flight", "succeeded", "rejected"}, operations(claimed))
+		for _, in := range claimed {
+			was := before[in.Operation]
+			require.NotNil(e, in.Request, "what is sent comes with it")
+			require.Greater(e, in.Version, was.Version, "a claim is a write")
+			if in.Operation == "in_flight" {
+				e.interrupted(j, was, in)
+			} else {
+				e.same(was, in)
+			}
+			require.True(e, e.lookup(j, in.Operation).Owned)
+		}
+		claimed, _ = e.claimDue(e.open(), e.now, main)
+		require.Empty(e, claimed, "they have a living owner now")
+	}},
+	{"held and withdrawn rows are not claimed, whatever they owe", func(e *exam) {
+		j := e.open()
+		for _, state := range []idem.State{idem.StateHeld, idem.StateWithdrawn} {
+			before := e.left(j, string(state), state, owed)
+			claimed, next := e.claimDue(j, e.now, main)
+			require.Empty(e, operations(claimed))
+			require.Zero(e, next)
+			e.unwritten(j, before)
+		}
+	}},
+	{"rows come in the order in which they are due", func(e *exam) {
+		j := e.open()
+		for _, seconds := range []int{-20, -40, -10, -30} {
+			e.left(j, strconv.Itoa(seconds), idem.StateUnknown, due(e.now.Add(time.Duration(seconds)*time.Second)))
+		}
+		e.left(j, "at once", idem.StatePending)
+		claimed, _ := e.claimDue(j, e.now, main)
+		require.Equal(e, []string{"at once", "-40", "-30", "-20", "-10"}, operations(claimed))
+	}},
+	{"rows without deaths come first", func(e *exam) {
+		j := e.open()
+		e.left(j, "died", idem.StateUnknown, func(in *idem.Intent) { in.Deaths = 1 })
+		e.left(j, "cut", idem.StateInFlight) // a death, once it is claimed
+		e.left(j, "late", idem.StateUnknown, due(e.now))
+		e.left(j, "early", idem.StatePending)
+		first, _ := e.claimDue(j, e.now, idem.Filter{Name: "main", Limit: 2})
+		require.Equal(e, []string{"early", "late"}, operations(first))
+		last, _ := e.claimDue(j, e.now, main)
+		require.ElementsMatch(e, []string{"died", "cut"}, operations(last))
+	}},
+	{"what is not due yet stays, and next is the first of it", func(e *exam) {
+		j := e.open()
+		e.left(j, "now", idem.StateUnknown, due(e.now))
+		e.left(j, "hour", idem.StateUnknown, due(e.now.Add(time.Hour)))
+		e.left(j, "minute", idem.StatePending, due(e.now.Add(time.Minute)))
+		e.left(j, "held", idem.StateHeld, due(e.now.Add(time.Second)))
+		e.left(j, "withdrawn", idem.StateWithdrawn, due(e.now.Add(time.Second)))
+		claimed, next := e.claimDue(j, e.now, main)
+		require.Equal(e, []string{"now"}, operations(claimed), "due at now is due")
+		require.Equal(e, e.now.Add(time.Minute), next)
+		claimed, next = e.claimDue(j, e.now.Add(time.Minute-1), main)
+		require.Empty(e, claimed)
+		require.Equal(e, e.now.Add(time.Minute), next)
+		claimed, next = e.claimDue(j, e.now.Add(time.Minute), main)
+		require.Equal(e, []string{"minute"}, operations(claimed))
+		require.Equal(e, e.now.Add(time.Hour), next)
+		claimed, next = e.claimDue(j, e.now.Add(time.Hour), main)
+		require.Equal(e, []string{"hour"}, operations(claimed))
+		require.Zero(e, next, "nothing waits")
+	}},
+	{"the name is exact, and empty is a name", func(e *exam) {
+		j := e.open()
+		for _, name := range []string{"main", "", "mai"} {
+			want := e.waiting("of " + name)
+			want.Name = name
+			e.update(j, e.ended(e.begin(j, want), idem.StatePending), nil)
+			want = e.waiting("later of " + name)
+			want.Name = name
+			later := e.ended(e.begin(j, want), idem.StatePending)
+			later.Due = e.now.Add(time.Duration(len(name)+1) * time.Minute)
+			e.update(j, later, nil)
+		}
+		for _, name := range []string{"", "main", "mai"} {
+			claimed, next := e.claimDue(j, e.now, idem.Filter{Name: name})
+			require.Equal(e, []string{"of " + name}, operations(claimed))
+			require.Equal(e, e.now.Add(time.Duration(len(name)+1)*time.Minute), next, "next is of that name")
+		}
+	}},
+	{"a scope narrows; states are ignored", func(e *exam) {
+		j := e.open()
+		want := e.waiting("elsewhere")
+		want.Scope = "other"
+		e.update(j, e.ended(e.begin(j, want), idem.StatePending), nil)
+		e.left(j, "here", idem.StateUnknown)
+		claimed, _ := e.claimDue(j, e.now, idem.Filter{Name: "main", Scope: "other", States: []idem.State{idem.StateHeld}})
+		require.Equal(e, []string{"elsewhere"}, operations(claimed))
+		claimed, _ = e.claimDue(j, e.now, idem.Filter{Name: "main", Scope: "no such"})
+		require.Empty(e, claimed)
+		claimed, _ = e.claimDue(j, e.now, main)
+		require.Equal(e, []string{"here"}, operations(claimed))
+	}},
+	{"a limit is kept, and zero is 100", func(e *exam) {
+		j := e.open()
+		for i := range 103 {
+			e.begin(j, e.waiting(strconv.Itoa(i)))
+		}
+		require.NoError(e, j.Close()) // gives them all up
+		j = e.open()
+		claimed, _ := e.claimDue(j, e.now, idem.Filter{Name: "main", Limit: 2})
+		require.Len(e, claimed, 2)
+		claimed, _ = e.claimDue(j, e.now, main)
+		require.Len(e, claimed, 100)
+		claimed, _ = e.claimDue(j, e.now, main)
+		require.Len(e, claimed, 1)
+	}},
+	{"living owners' rows are passed over", func(e *exam) {
+		j, other := e.open(), e.open()
+		sending := e.begin(j, e.sending("sending"))
+		waiting := e.begin(j, e.waiting("waiting"))
+		for _, h := range []idem.Journal{j, other} {
+			claimed, _ := e.claimDue(h, e.now, main)
+			require.Empty(e, operations(claimed))
+		}
+		e.unwritten(other, sending)
+		e.unwritten(other, waiting)
+	}},
+	{"a claim is no attempt", func(e *exam) {
+		j := e.open()
+		before := e.left(j, "a", idem.StateUnknown)
+		for range 3 {
+			claimed, _ := e.claimDue(j, e.now, main)
+			require.Len(e, claimed, 1)
+			require.Equal(e, before.Attempts, claimed[0].Attempts)
+			require.Zero(e, claimed[0].Deaths)
+			require.Zero(e, claimed[0].Resumes)
+			claimed[0].Claimed = false
+			e.update(j, claimed[0], nil)
+		}
+		require.Empty(e, e.attempts(j, before))
+	}},
+	{"an owed notification is due until it was given, with its outcome", func(e *exam) {
+		j := e.open()
+		before := e.left(j, "a", idem.StateSucceeded, owed)
+		claimed, _ := e.claimDue(j, e.now, main)
+		require.Len(e, claimed, 1)
+		e.same(before, claimed[0])
+		claimed[0].Claimed = false // it could not be given
+		e.update(j, claimed[0], nil)
+		claimed, _ = e.claimDue(j, e.now, main)
+		require.Len(e, claimed, 1)
+		claimed[0].Claimed, claimed[0].Notify = false, false
+		e.update(j, claimed[0], nil)
+		claimed, next := e.claimDue(j, e.now, main)
+		require.Empty(e, claimed)
+		require.Zero(e, next)
+		require.False(e, e.lookup(j, "a").Notify)
+	}},
+	{"what Begin claimed is not due to others, and the other way round", func(e *exam) {
+		j, other := e.open(), e.open()
+		e.left(j, "a", idem.StateUnknown)
+		claimed, _ := e.claimDue(other, e.now, main)
+		require.Len(e, claimed, 1)
+		require.True(e, e.refused(j, e.sending("a")).Owned)
+		e.update(other, e.ended(claimed[0], idem.StateUnknown), nil)
+		e.begin(j, e.sending("a"))
+		claimed, _ = e.claimDue(other, e.now, main)
+		require.Empty(e, claimed)
+	}},
+}
