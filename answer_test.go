@@ -90,6 +90,7 @@ func TestStreamsPassThroughAtOnce(t *testing.T) {
 		require.NoError(t, result.Err())
 		assert.Equal(t, StateInFlight, result.Intent.State)
 		assert.Equal(t, StateInFlight, r.lookup("order-1").State)
+		assert.True(t, r.lookup("order-1").Owned)
 		begun := time.Now()
 		_, err = io.ReadFull(resp.Body, make([]byte, 9))
 		require.NoError(t, err)
@@ -133,6 +134,31 @@ func TestBrokenStreamIsHeldAndNeverRestarted(t *testing.T) {
 				requireUnknown(t, err, StateHeld)
 				assert.Equal(t, 1, sends)
 			})
+		})
+	}
+}
+
+// What was handed over is never sent again, not after the process died either.
+func TestStreamOfADeadProcessIsHeld(t *testing.T) {
+	for _, how := range []string{"resume", "call again"} {
+		virtually(t, func(t *testing.T) {
+			r := newRig(t)
+			sends := 0
+			pr, _ := io.Pipe()
+			r.transport.Base = answering(func(*http.Request) *http.Response { sends++; return eventStream(pr) })
+			_, _, err := r.roundTrip(t.Context(), "order-1", mustRequest(t, t.Context(), rigURL, orderBody(1)))
+			require.NoError(t, err)
+			r.journal.store.Die()
+			r.open()
+			time.Sleep(time.Minute)
+			if how == "resume" {
+				_, err = r.client.Resume(t.Context())
+				require.NoError(t, err)
+			}
+			_, _, err = r.do(t.Context(), "order-1", orderBody(1))
+			requireUnknown(t, err, StateHeld)
+			assert.Equal(t, HoldNotKept, r.lookup("order-1").HoldReason)
+			assert.Equal(t, 1, sends)
 		})
 	}
 }

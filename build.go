@@ -2,6 +2,7 @@ package idem
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,13 +17,14 @@ func (x *exchange) build() (*http.Request, error) {
 	stored := x.in.Request
 	target, err := url.Parse(stored.URL)
 	if err != nil {
-		return nil, fmt.Errorf("stored URL: %w", err)
+		return nil, errors.New("the stored URL cannot be read")
 	}
+	host := stored.Host
 	if x.target != nil {
-		target = x.target
+		target, host = x.target, x.targetHost
 	}
 	req := (&http.Request{
-		Method: x.in.Method, URL: target, Host: stored.Host, Header: stored.Header.Clone(),
+		Method: x.in.Method, URL: target, Host: host, Header: stored.Header.Clone(),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Body: http.NoBody, ContentLength: int64(len(stored.Body)),
 	}).WithContext(x.ctx)
@@ -30,9 +32,6 @@ func (x *exchange) build() (*http.Request, error) {
 		req.Header = http.Header{}
 	}
 	req.Close = x.req != nil && x.req.Close
-	if x.target != nil {
-		req.Host = ""
-	}
 	if len(stored.Body) > 0 {
 		req.Body = io.NopCloser(bytes.NewReader(stored.Body))
 	}
@@ -59,8 +58,20 @@ func (x *exchange) addCredentials(req *http.Request) error {
 			req.URL = &own
 		}
 	case x.authorize != nil:
-		if err := x.authorize(req, shown(x.in)); err != nil {
+		asked := req.Clone(x.ctx) // whatever it does, the request stays what it is
+		asked.Body = http.NoBody
+		if err := x.authorize(asked, shown(x.in)); err != nil {
 			return fmt.Errorf("authorize: %w", err)
+		}
+		for name, values := range asked.Header {
+			if _, stored := req.Header[name]; !stored {
+				req.Header[name] = values
+			}
+		}
+		if asked.URL != nil && asked.URL.User != nil {
+			own := *req.URL
+			own.User = asked.URL.User
+			req.URL = &own
 		}
 	case len(x.in.Withheld) > 0:
 		return fmt.Errorf("credentials are needed anew (%s): set Client.Authorize", strings.Join(x.in.Withheld, ", "))
@@ -68,22 +79,29 @@ func (x *exchange) addCredentials(req *http.Request) error {
 	return nil
 }
 
-// setKey writes the key into its place. Without a body, net/http would send a
-// request whose key header it recognises again by itself; it looks for the
-// canonical spelling only (net/http Request.isReplayable, Go 1.26.8).
+// setKey writes the key into its place.
 func (x *exchange) setKey(req *http.Request) {
-	header := x.in.Place.Header
-	if header == "" {
-		return
+	if header := x.in.Place.Header; header != "" {
+		for name := range req.Header {
+			if strings.EqualFold(name, header) {
+				delete(req.Header, name)
+			}
+		}
+		req.Header[http.CanonicalHeaderKey(header)] = []string{x.in.Place.Format(x.in.Key)}
 	}
-	for name := range req.Header {
-		if strings.EqualFold(name, header) {
-			delete(req.Header, name)
+	if req.Body == http.NoBody {
+		hideFromReplay(req.Header)
+	}
+}
+
+// hideFromReplay spells the headers in lower case by which net/http knows a
+// request without a body that it may send again by itself; it looks for the
+// canonical spelling only (net/http Request.isReplayable, Go 1.26.8).
+func hideFromReplay(h http.Header) {
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, ok := h[name]; ok {
+			delete(h, name)
+			h[strings.ToLower(name)] = values
 		}
 	}
-	name := http.CanonicalHeaderKey(header)
-	if req.Body == http.NoBody {
-		name = strings.ToLower(name)
-	}
-	req.Header[name] = []string{x.in.Place.Format(x.in.Key)}
 }

@@ -42,9 +42,6 @@ const (
 func (x *exchange) claimed(got Intent) *answer {
 	x.in = got
 	x.fresh = got.State == StateInFlight
-	if x.fresh {
-		x.t.Observer.recorded(x.ctx, shown(got))
-	}
 	if x.otherCredential(got) {
 		next := x.in
 		next.Claimed = false
@@ -63,7 +60,7 @@ func (x *exchange) claimed(got Intent) *answer {
 // another visible credential.
 func (x *exchange) otherCredential(got Intent) bool {
 	return x.want.Adopted != nil && got.Adopted != nil && got.Operation == "" && x.req != nil &&
-		!x.contract.RotatingCredentials && !sameCredential(x.req, got.Credential)
+		!x.contract.RotatingCredentials && !sameCredential(x.req, got.Place.Header, x.t.Secrets, got.Credential)
 }
 
 // unclaimed answers from an intent that may not be sent; nil means that another
@@ -84,7 +81,7 @@ func (x *exchange) unclaimed(got Intent) *answer {
 		return x.mismatch(got, "the key came with another credential before: if another account is meant, give it a scope of its own (WithScope)")
 	case got.State.Final():
 		return x.replay(got)
-	case got.Owned:
+	case got.Owned: // a stream's, too
 		return nil
 	case got.State == StateHeld:
 		failure := failed(got, ErrUnknownOutcome, nil, "not sent by this call; "+heldText(got.HoldReason), ErrHeld)
@@ -135,10 +132,30 @@ func (x *exchange) leftOrJournal(err error) error {
 	return err
 }
 
+// identity is what makes two exchanges the same operation. The zero value is
+// that of an exchange like no other.
+type identity struct{ scope, operation, adopted, renews string }
+
+func (x *exchange) identity() identity {
+	switch {
+	case x.want.Operation != "":
+		return identity{scope: x.want.Scope, operation: x.want.Operation, renews: x.want.Renews}
+	case x.want.Adopted != nil:
+		return identity{adopted: string(x.want.Adopted)}
+	}
+	return identity{}
+}
+
+// flightID is what two callers must have in common to share an answer.
+type flightID struct {
+	identity
+	credential string // of an adopted key
+}
+
 // flights are the operations that a call of this transport is at.
 type flights struct {
 	mu  sync.Mutex
-	all map[string]*flight
+	all map[flightID]*flight
 }
 
 // flight is one running exchange that others may wait for.
@@ -149,21 +166,21 @@ type flight struct {
 }
 
 // enter joins the flight of id or starts it.
-func (f *flights) enter(id, fingerprint string) (*flight, bool) {
+func (f *flights) enter(id flightID, fingerprint string) (*flight, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if running, ok := f.all[id]; ok {
 		return running, false
 	}
 	if f.all == nil {
-		f.all = map[string]*flight{}
+		f.all = map[flightID]*flight{}
 	}
 	started := &flight{fingerprint: fingerprint, done: make(chan struct{})}
 	f.all[id] = started
 	return started, true
 }
 
-func (f *flights) leave(id string, ended *flight, a *answer) {
+func (f *flights) leave(id flightID, ended *flight, a *answer) {
 	f.mu.Lock()
 	delete(f.all, id)
 	f.mu.Unlock()
@@ -173,27 +190,15 @@ func (f *flights) leave(id string, ended *flight, a *answer) {
 	close(ended.done)
 }
 
-// identity is what makes two exchanges the same operation; empty: none.
-func (x *exchange) identity() string {
-	switch {
-	case x.want.Operation != "":
-		return "operation\x00" + x.want.Scope + "\x00" + x.want.Operation
-	case x.want.Adopted != nil:
-		return "adopted\x00" + string(x.want.Adopted)
-	}
-	return ""
-}
-
 // join runs the exchange, or waits for the one that is at the same operation
 // and shares its answer. When the one in front leaves, a joiner takes over.
 func (x *exchange) join() *answer {
-	id := x.identity()
-	if id == "" {
+	id := flightID{identity: x.identity()}
+	if id == (flightID{}) {
 		return x.run()
 	}
-	id += "\x00" + x.want.Renews
-	if x.want.Operation == "" && x.req != nil { // another credential does not share the answer
-		id += "\x00" + string(credentialDigest(x.req, x.t.salt))
+	if id.adopted != "" && x.req != nil {
+		id.credential = string(credentialDigest(x.req, x.want.Place.Header, x.t.Secrets, x.t.salt))
 	}
 	for {
 		running, leads := x.t.flights.enter(id, string(x.want.Fingerprint))
@@ -214,7 +219,7 @@ func (x *exchange) join() *answer {
 	}
 }
 
-func (x *exchange) lead(id string, f *flight) (a *answer) {
+func (x *exchange) lead(id flightID, f *flight) (a *answer) {
 	defer func() { x.t.flights.leave(id, f, a) }() // also when Base panics: then a is nil
 	return x.run()
 }

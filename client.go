@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 )
 
@@ -80,6 +82,10 @@ func (c *Client) Do(operation string, req *http.Request) (*http.Response, error)
 		closeBody(req)
 		return nil, refusal(Intent{}, ErrNotSent, ErrNoOperation)
 	}
+	if req.URL == nil || req.RequestURI != "" {
+		closeBody(req)
+		return nil, c.refuse(req.Context(), operation, errors.New("request has no URL, or has RequestURI set, which is a server's"))
+	}
 	ctx := context.WithValue(req.Context(), callKey{}, &call{operation: operation, explicit: true})
 	outer, _ := ctx.Value(resultKey{}).(*Result)
 	var result Result
@@ -106,6 +112,7 @@ func (c *Client) outcome(operation string, resp *http.Response, err error, resul
 		if errors.As(err, &failure) {
 			return nil, failure
 		}
+		err = withoutURL(err, result.Intent.Key)
 		if in := result.Intent; in.ID != "" && in.State.Final() {
 			return nil, failed(in, nil, err, "the operation is "+string(in.State)+", but what followed it failed")
 		}
@@ -118,8 +125,28 @@ func (c *Client) outcome(operation string, resp *http.Response, err error, resul
 		return resp, nil
 	}
 	failure := *result.err
-	failure.Response = resp
+	failure.Response = c.Transport.buffered(resp)
 	return nil, &failure
+}
+
+// refuse refuses a call that did not come to its operation.
+func (c *Client) refuse(ctx context.Context, operation string, err error) *OperationError {
+	if c.Transport == nil {
+		return refusal(Intent{Operation: operation}, ErrNotSent, err)
+	}
+	return c.Transport.unusable(ctx, operation, err)
+}
+
+// withoutURL is an error of http.Client without the URLs that it shows.
+func withoutURL(err error, key string) error {
+	var shows *url.Error
+	if errors.As(err, &shows) {
+		err = shows.Err
+	}
+	if strings.Contains(err.Error(), "Location") {
+		return &cause{err: err, text: "a redirect could not be followed"}
+	}
+	return safe(err, nil, key)
 }
 
 // Lookup returns the newest generation of the operation, in the scope of the
@@ -157,8 +184,11 @@ func (c *Client) Continue(ctx context.Context, operation string) (*http.Response
 	}
 	defer leave()
 	in, err := c.Lookup(ctx, operation)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrNoOperation):
 		return nil, err
+	case err != nil:
+		return nil, c.refuse(ctx, operation, err)
 	}
 	t := c.Transport
 	if err := t.ready(); err != nil {

@@ -125,7 +125,7 @@ func (x *exchange) describe(key string) error {
 		want.Renews, _ = x.ctx.Value(renewKey{}).(string)
 	}
 	if key != "" {
-		want.Credential = credentialDigest(req, nil)
+		want.Credential = credentialDigest(req, want.Place.Header, t.Secrets, nil)
 	} else if want.Key, err = x.newKey(); err != nil {
 		return err
 	}

@@ -16,12 +16,8 @@ const journalPatience = 10 * time.Second
 // record writes next over the claimed row. A caller that left does not stop
 // the record of what happened.
 func (x *exchange) record(next Intent, a *Attempt, durable bool) (Intent, error) {
-	ctx := context.WithoutCancel(x.ctx)
-	if durable {
-		bounded, cancel := context.WithTimeout(ctx, journalPatience)
-		defer cancel()
-		ctx = bounded
-	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), journalPatience)
+	defer cancel()
 	return x.t.Journal.Update(ctx, next, a, durable)
 }
 
@@ -67,10 +63,10 @@ func (x *exchange) conclude(in Intent, v verdict, done Attempt, s sent) *answer 
 // causeOf is why an attempt did not settle the intent, fit for a text.
 func (x *exchange) causeOf(s sent) error {
 	if err := s.err; err != nil {
-		return safe(err, x.req, x.in.Key)
+		return safe(err, s.req, x.in.Key)
 	}
 	if s.broken != nil {
-		return fmt.Errorf("answer %d was cut: %w", s.status, safe(s.broken, x.req, x.in.Key))
+		return fmt.Errorf("answer %d was cut: %w", s.status, safe(s.broken, s.req, x.in.Key))
 	}
 	return fmt.Errorf("the server answered %d", s.status)
 }
@@ -209,32 +205,44 @@ func (x *exchange) lacksCredentials(err error) *answer {
 	return x.end("credentials_missing", err)
 }
 
-// stream hands a successful answer over while it arrives. The intent stays in
-// flight until the body has ended.
+// stream hands a successful answer over while it arrives. From then on the
+// request is never sent again by itself: it stays in flight until the body has
+// ended, and is held if its owner dies before.
 func (x *exchange) stream(v verdict, done Attempt, s sent) *answer {
+	next := x.in
+	next.HoldReason = HoldNotKept
+	recorded, err := x.record(next, nil, true)
+	if err == nil {
+		x.in = recorded
+	}
+	in := shown(x.in)
 	body := s.resp.Body.(*openBody)
 	cancel := s.cancel
 	body.ended = func(clean bool) {
 		cancel(nil)
-		end := verdict{state: StateHeld, doubt: true, hold: HoldNotKept, decision: "stream_broken"}
-		if clean {
-			end = verdict{state: StateSucceeded, decision: "streamed", replayed: v.replayed}
-		}
-		done.Decision, done.Ended = end.decision, x.t.clock.now()
-		next := conclude(x.in, x.contract, end, x.t.Retry, x.resumed, done.Ended)
-		if clean {
-			next.Outcome = x.outcome(s, end)
-		}
-		recorded, err := x.record(next, &done, true)
-		if err != nil {
-			x.t.log().LogAttrs(x.ctx, slog.LevelError, "the end of a stream could not be recorded",
-				slog.String("operation", next.Operation), slog.String("err", err.Error()))
-			return
-		}
-		x.ended(recorded, done)
+		x.streamEnded(clean, v, done, s)
 	}
-	in := shown(x.in)
-	return &answer{resp: s.resp, open: true, result: Result{Intent: in, Recorded: true, FromProvider: v.replayed}}
+	return &answer{resp: s.resp, open: true, result: Result{Intent: in, Recorded: err == nil, FromProvider: v.replayed}}
+}
+
+// streamEnded records what became of a stream.
+func (x *exchange) streamEnded(clean bool, v verdict, done Attempt, s sent) {
+	end := verdict{state: StateHeld, doubt: true, hold: HoldNotKept, decision: "stream_broken"}
+	if clean {
+		end = verdict{state: StateSucceeded, decision: "streamed", replayed: v.replayed}
+	}
+	done.Decision, done.Ended = end.decision, x.t.clock.now()
+	next := conclude(x.in, x.contract, end, x.t.Retry, x.resumed, done.Ended)
+	if clean {
+		next.Outcome = x.outcome(s, end)
+	}
+	recorded, err := x.record(next, &done, true)
+	if err != nil {
+		x.t.log().LogAttrs(x.ctx, slog.LevelError, "the end of a stream could not be recorded",
+			slog.String("operation", next.Operation), slog.String("err", err.Error()))
+		return
+	}
+	x.ended(recorded, done)
 }
 
 // replay answers from the journal.

@@ -25,11 +25,12 @@ type exchange struct {
 	passes   func(*http.Request) (*http.Response, error) // not journaled: goes this way instead
 	bodyRead bool                                        // and closed
 
-	authorize func(*http.Request, Intent) error // credentials where req is nil
-	resumed   bool                              // no caller waits: one attempt
-	hop       *Intent                           // the intent as the redirect left it
-	target    *url.URL                          // where the hop goes; nil: the stored URL
-	hops      int                               // followed by ourselves
+	authorize  func(*http.Request, Intent) error // credentials where req is nil
+	resumed    bool                              // no caller waits: one attempt
+	hop        *Intent                           // the intent as the redirect left it
+	target     *url.URL                          // where the hop goes; nil: the stored URL
+	targetHost string                            // the Host header there, where it is not the URL\'s
+	hops       int                               // followed by ourselves
 
 	in    Intent // as claimed
 	fresh bool   // Begin counted the first attempt already
@@ -58,6 +59,9 @@ func (x *exchange) pursue() *answer {
 			_, _ = x.record(next, nil, true)
 		}
 	}()
+	if x.fresh {
+		x.t.Observer.recorded(x.ctx, shown(x.in))
+	}
 	a := x.attempts()
 	settled = true
 	x.call.keep(x.budget(), string(x.in.Fingerprint), a)
@@ -65,13 +69,16 @@ func (x *exchange) pursue() *answer {
 }
 
 // budget names what the attempts of a call are counted for.
-func (x *exchange) budget() string { return x.identity() + "\x00" + x.want.Renews }
+func (x *exchange) budget() budgetID { return budgetID{x.t, x.identity()} }
 
 // made is the number of attempts that this call has made.
 func (x *exchange) made() int { return x.call.made(x.budget()) }
 
 // attempts sends until the intent is settled or this call ends.
 func (x *exchange) attempts() *answer {
+	if x.in.Request == nil {
+		return x.end("request_not_kept", errors.New("its stored request was pruned: call the operation with its request"))
+	}
 	for {
 		if a := x.admit(); a != nil {
 			return a

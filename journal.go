@@ -25,15 +25,16 @@ type Journal interface {
 	// durable on return.
 	//
 	// The row is looked for by want.ID where that is set ([ErrNotFound] if there
-	// is none), else by the newest generation of (Scope, Operation) where Operation is set, else by Adopted
-	// where that is set. Where none is found it is made exactly as want says
+	// is none), else by the newest generation of (Scope, Operation) where
+	// Operation is set, else by Adopted where that is set. Where none is found it is made exactly as want says
 	// (with Generation, Version and ID filled in), owned by this handle;
 	// want.State and want.Attempts may already count the first attempt.
 	//
 	// A found row that is pending, unknown or withdrawn and has no living owner
 	// comes back claimed, its state unchanged. A dead owner's in_flight row
 	// comes back claimed, unknown, with Doubt set and Deaths raised by one, and
-	// the attempt that was cut is noted as interrupted. Unclaimed and without a
+	// the attempt that was cut is noted as interrupted; one with a HoldReason
+	// becomes held instead, and comes back unclaimed. Unclaimed and without a
 	// write come back: a row that is final or held, a living owner's (Owned is
 	// set), and one whose fingerprint is not want's.
 	//
@@ -67,8 +68,9 @@ type Journal interface {
 	// that a final next of the same Key is accepted while the row is not final.
 	//
 	// durable true returns when the write is on stable storage. durable false
-	// posts it: it is visible at once to reads through this handle, survives
-	// the end of the process, and is synced with the next durable write.
+	// posts it: it is visible at once to reads through this handle, written
+	// without a wait for it, and synced with the next durable write. A process
+	// that dies right then may lose it.
 	//
 	// What changes is the hot part: State, Doubt, HoldReason, Attempts,
 	// FirstSent, Due, Wait, Expires, Settled, By, Note, Claimed, Prepared,
@@ -170,7 +172,7 @@ type Intent struct {
 
 	State      State
 	Doubt      bool       // an attempt may have taken effect and nothing has settled it
-	HoldReason HoldReason // empty unless held
+	HoldReason HoldReason // empty unless held; in flight: held for it once the owner is dead
 	Attempts   int        // sends so far, over the intent's whole life
 	Deaths     int        // owners that died during an attempt, in a row
 	Resumes    int        // attempts by resume since the last direct call or release

@@ -332,7 +332,7 @@ func TestImpossibleRowsAreRefused(t *testing.T) {
 	j := mustOpen(t, tempJournal(t), nil)
 	for name, change := range map[string]func(*Intent){
 		"held without a reason":      func(in *Intent) { in.State, in.Settled = StateHeld, testNow },
-		"a reason without held":      func(in *Intent) { in.HoldReason = HoldPoison },
+		"a reason without held":      func(in *Intent) { in.State, in.Doubt, in.HoldReason = StateUnknown, true, HoldPoison },
 		"unknown without doubt":      func(in *Intent) { in.State, in.Doubt = StateUnknown, false },
 		"withdrawn in doubt":         func(in *Intent) { in.State, in.Doubt, in.Settled = StateWithdrawn, true, testNow },
 		"pending in doubt":           func(in *Intent) { in.State, in.Doubt = StatePending, true },

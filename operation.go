@@ -105,7 +105,14 @@ type call struct {
 	explicit  bool // named by Do: Transport.Operation is not asked
 
 	mu      sync.Mutex
-	budgets map[string]*budget
+	budgets map[budgetID]*budget
+}
+
+// budgetID names what attempts are counted for. Two transports under one
+// context value are two calls.
+type budgetID struct {
+	transport *Transport
+	identity
 }
 
 type budget struct {
@@ -120,11 +127,11 @@ func callFrom(ctx context.Context) *call {
 }
 
 // count notes an attempt of id.
-func (c *call) count(id string) {
+func (c *call) count(id budgetID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.budgets == nil {
-		c.budgets = map[string]*budget{}
+		c.budgets = map[budgetID]*budget{}
 	}
 	if c.budgets[id] == nil {
 		c.budgets[id] = &budget{}
@@ -133,7 +140,7 @@ func (c *call) count(id string) {
 }
 
 // made is the number of attempts of id so far.
-func (c *call) made(id string) int {
+func (c *call) made(id budgetID) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b := c.budgets[id]; b != nil {
@@ -143,7 +150,7 @@ func (c *call) made(id string) int {
 }
 
 // keep keeps how a RoundTrip of id ended.
-func (c *call) keep(id, fingerprint string, a *answer) {
+func (c *call) keep(id budgetID, fingerprint string, a *answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b := c.budgets[id]; b != nil {
@@ -153,7 +160,7 @@ func (c *call) keep(id, fingerprint string, a *answer) {
 
 // last is how the last RoundTrip of the same request ended, where it can be
 // given again; nil otherwise.
-func (c *call) last(id, fingerprint string) *answer {
+func (c *call) last(id budgetID, fingerprint string) *answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := c.budgets[id]

@@ -15,7 +15,7 @@ import (
 // it again in memory, before any answer is handed over.
 func (t *Transport) passRepeatable(req *http.Request) (*http.Response, error) {
 	req = withoutCopiedKey(req)
-	return t.passAgain(req, nil, func(resp *http.Response, err error) bool {
+	return t.passAgain(req, false, func(resp *http.Response, _ *wire, err error) bool {
 		if err != nil {
 			return !permanent(err)
 		}
@@ -26,8 +26,7 @@ func (t *Transport) passRepeatable(req *http.Request) (*http.Response, error) {
 // passOnce sends a request that is not known to be repeatable: again only where
 // it was provably not executed.
 func (t *Transport) passOnce(req *http.Request) (*http.Response, error) {
-	trace := &wire{}
-	return t.passAgain(req, trace, func(_ *http.Response, err error) bool {
+	return t.passAgain(req, true, func(_ *http.Response, trace *wire, err error) bool {
 		return err != nil && !permanent(err) && trace.phase(err) == phaseNotSent
 	})
 }
@@ -48,23 +47,22 @@ func (t *Transport) passRead(req *http.Request, body []byte) (*http.Response, er
 }
 
 // passAgain sends req up to MaxAttempts times, while again says so.
-func (t *Transport) passAgain(req *http.Request, trace *wire, again func(*http.Response, error) bool) (*http.Response, error) {
+func (t *Transport) passAgain(req *http.Request, traced bool, again func(*http.Response, *wire, error) bool) (*http.Response, error) {
 	p, ctx := t.Retry, req.Context()
 	x := exchange{t: t, ctx: ctx}
 	repeatable := req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
-	if trace != nil {
-		ctx = httptrace.WithClientTrace(ctx, trace.hooks())
-	}
 	attempt := req
 	for n := 1; ; n++ {
-		if trace != nil {
-			attempt = attempt.WithContext(ctx)
+		var trace *wire
+		if traced {
+			trace = &wire{}
+			attempt = attempt.WithContext(httptrace.WithClientTrace(ctx, trace.hooks()))
 		}
 		resp, err := t.base().RoundTrip(attempt)
 		if resp != nil {
 			resp.Request = req
 		}
-		if !repeatable || n >= p.maxAttempts() || !again(resp, err) {
+		if !repeatable || n >= p.maxAttempts() || !again(resp, trace, err) {
 			return resp, err
 		}
 		wait := p.backoff(n)

@@ -15,7 +15,7 @@ func (t *Transport) hopExchange(req *http.Request, hop *answered) *exchange {
 		t: t, ctx: req.Context(), req: req, contract: hop.contract, call: hop.call,
 		want:   Intent{ID: in.ID, Scope: in.Scope, Operation: in.Operation, Fingerprint: in.Fingerprint},
 		hop:    &in,
-		target: req.URL,
+		target: req.URL, targetHost: otherHost(req),
 	}
 }
 
@@ -61,6 +61,11 @@ func (x *exchange) follow(next Intent, s sent, v verdict, done Attempt) *answer 
 	next.Due, next.Wait = time.Time{}, 0
 	if next, err = x.record(next, &done, true); err != nil {
 		return x.unrecorded(s, err)
+	}
+	if location, err := url.Parse(s.resp.Header.Get("Location")); err == nil && location.Host != "" {
+		x.targetHost = ""
+	} else if x.target == nil {
+		x.targetHost = x.in.Request.Host
 	}
 	x.in, x.target = next, target
 	x.hops++

@@ -69,7 +69,7 @@ func bodyTooLarge(limit int64) error {
 func readAll(r io.Reader, size, limit int64) ([]byte, error) {
 	const first = 512
 	room := int64(first)
-	if size >= 0 {
+	if size >= 0 && size < limit {
 		room = size + 1 // one more, so that EOF is seen without growing
 	}
 	buf := make([]byte, 0, min(room, limit))
@@ -151,17 +151,38 @@ func storedURL(u *url.URL) string {
 	return stored.String()
 }
 
-// secretWords in a header's name say that its value is a credential.
-var secretWords = []string{"auth", "token", "secret", "key", "password", "signature", "session", "cookie"}
+// These in a header's name say that its value is a credential: the first
+// anywhere in it, the second as a word of it.
+var (
+	secretParts = []string{
+		"auth", "token", "secret", "key", "passw", "passphrase", "signature", "session", "cookie",
+		"credential", "assertion", "bearer", "hmac", "jwt",
+	}
+	secretWords = []string{"pass", "sign", "sig", "otp", "pin", "dpop", "cert"}
+)
 
 func isSecret(name string, further []string) bool {
 	lower := strings.ToLower(name)
-	for _, word := range secretWords {
-		if strings.Contains(lower, word) {
+	has := func(part string) bool { return strings.Contains(lower, part) }
+	if slices.ContainsFunc(secretParts, has) {
+		return true
+	}
+	for word := range strings.FieldsFuncSeq(lower, func(r rune) bool { return r == '-' || r == '_' || r == '.' }) {
+		if slices.Contains(secretWords, word) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(further, func(s string) bool { return strings.EqualFold(s, name) })
+}
+
+// identifies reports a secret header that says who is calling, and not only
+// that this one request, or this session, is genuine.
+func identifies(name string, further []string) bool {
+	lower := strings.ToLower(name)
+	passing := slices.ContainsFunc([]string{"sign", "hmac", "cookie", "session", "dpop", "otp"}, func(part string) bool {
+		return strings.Contains(lower, part)
+	})
+	return isSecret(name, further) && !passing
 }
 
 // userInfo is the name under which credentials in the URL are withheld.
@@ -261,28 +282,33 @@ func adoptedIdentity(scope string, req *http.Request, key string, c *contract.Co
 
 const saltSize = 16
 
-// credentialDigest is a salted digest of the credential that came with the
-// request; nil where it came with none.
-func credentialDigest(req *http.Request, salt []byte) []byte {
-	values := append(headerValues(req.Header, "Authorization"), headerValues(req.Header, "X-Api-Key")...)
-	if len(values) == 0 {
+// credentialDigest is a salted digest of who is calling: the credentials that
+// came with the request, apart from the key; nil where it came with none.
+func credentialDigest(req *http.Request, keyHeader string, secrets []string, salt []byte) []byte {
+	var names []string
+	for name := range req.Header {
+		if !strings.EqualFold(name, keyHeader) && identifies(name, secrets) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 && req.URL.User == nil {
 		return nil
 	}
+	slices.Sort(names)
 	if salt == nil {
 		salt = make([]byte, saltSize)
-		rand.Read(salt)
+		rand.Read(salt) // never fails
 	}
 	d := digest{hmac.New(sha256.New, salt)}
-	for _, value := range values {
-		d.field(value)
-	}
+	d.headers(req.Header, names)
+	d.field(req.URL.User.String())
 	return append(salt[:saltSize:saltSize], d.Sum(nil)...)
 }
 
 // sameCredential compares the request's credential with a stored digest.
-func sameCredential(req *http.Request, stored []byte) bool {
+func sameCredential(req *http.Request, keyHeader string, secrets []string, stored []byte) bool {
 	if len(stored) < saltSize {
-		return len(headerValues(req.Header, "Authorization"))+len(headerValues(req.Header, "X-Api-Key")) == 0
+		return credentialDigest(req, keyHeader, secrets, nil) == nil
 	}
-	return hmac.Equal(credentialDigest(req, stored[:saltSize]), stored)
+	return hmac.Equal(credentialDigest(req, keyHeader, secrets, stored[:saltSize]), stored)
 }

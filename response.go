@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // answer is how a RoundTrip ends: a response or an error, and the journal's
@@ -79,24 +80,21 @@ func (b *keptBody) Close() error { return nil }
 type openBody struct {
 	io.Reader
 	conn  io.Closer
-	left  int64 // of a known length; negative: unknown
+	left  atomic.Int64 // of a known length; negative: unknown. Close may come during a Read
 	once  sync.Once
 	ended func(clean bool)
 }
 
 func newOpenBody(read []byte, conn io.ReadCloser, length int64, ended func(clean bool)) *openBody {
-	return &openBody{
-		Reader: io.MultiReader(bytes.NewReader(read), conn),
-		conn:   conn,
-		left:   length,
-		ended:  ended,
-	}
+	b := &openBody{Reader: io.MultiReader(bytes.NewReader(read), conn), conn: conn, ended: ended}
+	b.left.Store(length)
+	return b
 }
 
 func (b *openBody) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	if b.left >= 0 {
-		b.left -= int64(n)
+	if b.left.Load() >= 0 {
+		b.left.Add(-int64(n))
 	}
 	if err != nil {
 		b.end(err == io.EOF)
@@ -106,7 +104,7 @@ func (b *openBody) Read(p []byte) (int, error) {
 
 func (b *openBody) Close() error {
 	err := b.conn.Close()
-	b.end(b.left == 0)
+	b.end(b.left.Load() == 0)
 	return err
 }
 
@@ -228,6 +226,15 @@ func safe(err error, req *http.Request, key string) error {
 		if req.URL.User != nil {
 			hide(req.URL.User.String(), "[user]")
 		}
+		for name, values := range req.Header {
+			for _, value := range values {
+				if isSecret(name, nil) && len(value) >= 4 {
+					_, bare, _ := strings.Cut(value, " ") // "Bearer x"
+					hide(value, "[credential]")
+					hide(bare, "[credential]")
+				}
+			}
+		}
 	}
 	if len(text) > longestText {
 		text = strings.ToValidUTF8(text[:longestText], "") + "..."
@@ -245,3 +252,18 @@ type timeoutError string
 
 func (e timeoutError) Error() string { return string(e) }
 func (timeoutError) Timeout() bool   { return true }
+
+// buffered is a response whose body was read, at most MaxResponseBody of it,
+// and closed.
+func (t *Transport) buffered(resp *http.Response) *http.Response {
+	if _, kept := resp.Body.(*keptBody); kept {
+		return resp
+	}
+	body, err := readAll(resp.Body, -1, t.maxResponseBody())
+	if err == nil && int64(len(body)) >= t.maxResponseBody() {
+		err = io.ErrUnexpectedEOF
+	}
+	resp.Body.Close()
+	resp.Body = &keptBody{Reader: bytes.NewReader(body), end: err}
+	return resp
+}

@@ -2,6 +2,7 @@ package idem
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -53,8 +54,8 @@ func (c *Client) Resume(ctx context.Context) (Report, error) {
 		if len(due) == 0 {
 			return report, nil
 		}
-		for _, in := range due {
-			c.resume(ctx, in, &report)
+		if err := c.resumeAll(ctx, due, &report); err != nil {
+			return report, err
 		}
 		if ctx.Err() != nil {
 			return report, fmt.Errorf("idem: resume: %w", context.Cause(ctx))
@@ -62,8 +63,28 @@ func (c *Client) Resume(ctx context.Context) (Report, error) {
 	}
 }
 
-// resume makes one attempt of a claimed intent.
-func (c *Client) resume(ctx context.Context, in Intent, report *Report) {
+// resumeAll makes one attempt of each claimed intent. What it does not come to
+// is given back.
+func (c *Client) resumeAll(ctx context.Context, due []Intent, report *Report) (err error) {
+	left := due
+	defer func() { // also when something below panics
+		for _, in := range left {
+			x := &exchange{t: c.Transport, ctx: ctx}
+			in.Claimed = false
+			_, _ = x.record(in, nil, false)
+		}
+	}()
+	for len(left) > 0 && err == nil {
+		in := left[0]
+		left = left[1:]
+		err = c.resume(ctx, in, report)
+	}
+	return err
+}
+
+// resume makes one attempt of a claimed intent. An error means that the
+// journal does not take what happened, so that going on is no use.
+func (c *Client) resume(ctx context.Context, in Intent, report *Report) error {
 	t := c.Transport
 	x := &exchange{t: t, ctx: ctx, in: in, want: in, call: &call{}, authorize: c.Authorize, resumed: true}
 	before := in.Attempts
@@ -71,7 +92,7 @@ func (c *Client) resume(ctx context.Context, in Intent, report *Report) {
 	switch req, err := t.asRequest(ctx, in); {
 	case in.State == StateHeld: // a damaged row: the journal held it
 		report.Held = append(report.Held, shown(in))
-		return
+		return nil
 	case err != nil:
 		a = x.refused(admission{hold: HoldChecksum, why: HoldChecksum})
 	default:
@@ -91,6 +112,10 @@ func (c *Client) resume(ctx context.Context, in Intent, report *Report) {
 	default:
 		report.Waiting++
 	}
+	if failure := a.result.err; failure != nil && errors.Is(failure, ErrJournal) {
+		return fmt.Errorf("idem: resume: %w", failure.Err)
+	}
+	return nil
 }
 
 // asRequest is a stored request, to find its contract by and to hang its
@@ -102,7 +127,11 @@ func (t *Transport) asRequest(ctx context.Context, in Intent) (*http.Request, er
 	}
 	target, err := url.Parse(address)
 	if err != nil {
-		return nil, fmt.Errorf("stored URL: %w", err)
+		return nil, errors.New("the stored URL cannot be read")
 	}
-	return (&http.Request{Method: in.Method, URL: target, Header: http.Header{}}).WithContext(ctx), nil
+	req := (&http.Request{Method: in.Method, URL: target, Header: http.Header{}}).WithContext(ctx)
+	if in.Request != nil && in.Request.Header != nil {
+		req.Header = in.Request.Header.Clone()
+	}
+	return req, nil
 }

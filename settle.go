@@ -289,7 +289,7 @@ func admit(in Intent, c *contract.Contract, p RetryPolicy, resumed, resumeUnname
 		return admission{why: in.HoldReason}
 	case in.Doubt && !keyed(in, c):
 		return refuse(HoldNoContract)
-	case in.Doubt && !now.Before(lastSend(in, c)):
+	case in.Doubt && !now.Add(remaining(in, now)).Before(lastSend(in, c)): // when it would be sent
 		return refuse(HoldExpired)
 	case in.Deaths >= p.maxDeaths():
 		return refuse(HoldPoison)

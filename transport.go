@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -41,7 +43,10 @@ type Transport struct {
 	// would be journaled, and never passes them silently.
 	Journal Journal
 	// Base sends. An error of it that matches ErrNotSent counts as proof that
-	// nothing was sent. nil means http.DefaultTransport.
+	// nothing was sent; so does one before net/http/httptrace saw a byte
+	// written, so a Base that sends without tracing must not do so after one
+	// that traces. Where there is no body, the key's header stands in the map in
+	// lower case. nil means http.DefaultTransport.
 	Base http.RoundTripper
 	// Contracts says which servers honour keys, and how. nil means
 	// contract.Known.
@@ -107,7 +112,7 @@ const (
 // is an [*OperationError]. The body of req is closed on every path.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
-	if ctx.Value(claimKey{}) != nil {
+	if c, ok := ctx.Value(claimKey{}).(claim); ok && c.of(req) {
 		return t.base().RoundTrip(req)
 	}
 	if err := t.ready(); err != nil {
@@ -173,8 +178,10 @@ func (t *Transport) contracts() contract.Resolver {
 	return contract.Known
 }
 
-func (t *Transport) maxRequestBody() int64  { return orDefault(t.MaxRequestBody, defaultMaxBody) }
-func (t *Transport) maxResponseBody() int64 { return orDefault(t.MaxResponseBody, defaultMaxBody) }
+func (t *Transport) maxRequestBody() int64  { return bodyLimit(t.MaxRequestBody) }
+func (t *Transport) maxResponseBody() int64 { return bodyLimit(t.MaxResponseBody) }
+
+func bodyLimit(n int64) int64 { return min(orDefault(n, defaultMaxBody), math.MaxInt64/2) }
 
 // ready checks the fields once.
 func (t *Transport) ready() error {
@@ -244,9 +251,35 @@ func safeMethod(m string) bool {
 	return false
 }
 
+// claim rides in an attempt's context: an idem layer below passes the attempt
+// through, and nothing else.
+type claim struct{ header, key string }
+
+func (c claim) of(req *http.Request) bool {
+	return c.header == "" || slices.Contains(headerValues(req.Header, c.header), c.key)
+}
+
+// attemptContext is an attempt's context. What the caller said of its own
+// request is not said of others that the base transport may make.
+type attemptContext struct {
+	context.Context
+	claim claim
+}
+
+func (c *attemptContext) Value(key any) any {
+	switch key.(type) {
+	case claimKey:
+		return c.claim
+	case callKey, resultKey, renewKey, answerKey:
+		return nil
+	}
+	return c.Context.Value(key)
+}
+
 // sent is one attempt as the base transport left it.
 type sent struct {
 	ending
+	req    *http.Request
 	resp   *http.Response
 	body   []byte
 	broken error
@@ -264,9 +297,12 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 		defer timer.Stop()
 	}
 	var trace wire
-	own = context.WithValue(own, claimKey{}, x.in.ID)
-	resp, err := t.base().RoundTrip(req.WithContext(httptrace.WithClientTrace(own, trace.hooks())))
-	s := sent{resp: resp, cancel: cancel, at: t.clock.now()}
+	marked := &attemptContext{Context: own, claim: claim{header: x.in.Place.Header, key: x.in.Place.Format(x.in.Key)}}
+	resp, err := t.base().RoundTrip(req.WithContext(httptrace.WithClientTrace(marked, trace.hooks())))
+	if err == nil && resp == nil {
+		err = errors.New("the base transport returned neither a response nor an error")
+	}
+	s := sent{req: req, resp: resp, cancel: cancel, at: t.clock.now()}
 	if err != nil {
 		s.resp = nil
 		s.err = err
@@ -274,6 +310,9 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 			s.err = fmt.Errorf("%w: %w", errAttemptTimeout, err)
 		}
 		s.phase, s.final = trace.phase(err), permanent(err)
+		if own.Err() != nil && trace.got.Load() && !errors.Is(err, ErrNotSent) {
+			s.phase = phaseMaybeSent // net/http's HTTP/2 returns while its writer may go on
+		}
 		cancel(nil)
 	} else {
 		s.status, s.header, s.phase = resp.StatusCode, resp.Header, phaseAnswered
@@ -301,6 +340,7 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 // wire notes how far an attempt came.
 type wire struct {
 	asked    atomic.Bool  // a connection was asked for: the base transport traces
+	got      atomic.Bool  // a connection was had
 	wrote    atomic.Bool  // a byte of the request may have left
 	requests atomic.Int32 // requests written
 }
@@ -308,6 +348,7 @@ type wire struct {
 func (w *wire) hooks() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn:          func(string) { w.asked.Store(true) },
+		GotConn:          func(httptrace.GotConnInfo) { w.got.Store(true) },
 		WroteHeaderField: func(string, []string) { w.wrote.Store(true) },
 		WroteHeaders:     func() { w.wrote.Store(true); w.requests.Add(1) },
 	}

@@ -103,6 +103,12 @@ var beginRules = []rule{
 		require.True(e, found.Doubt)
 		require.Equal(e, 1, found.Deaths)
 	}},
+	{"an in_flight row with a HoldReason that its call gave up becomes held, unclaimed", func(e *exam) {
+		j, other := e.open(), e.open()
+		before := e.left(j, "a", idem.StateInFlight, doomed)
+		got := e.refused(other, e.sending("a"))
+		e.doomed(other, before, got)
+	}},
 }
 
 var identityRules = []rule{

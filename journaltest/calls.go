@@ -53,7 +53,7 @@ var callRules = []rule{
 		require.Equal(e, idem.StateInFlight, found.State, "a read writes nothing")
 		got := e.begin(j, e.sending("sending"))
 		e.interrupted(j, sending, got)
-		claimed, _ := e.claimDue(j, e.now, main)
+		claimed, _ := e.claimDue(j, e.now, ofMain)
 		require.Equal(e, []string{"waiting"}, operations(claimed))
 		require.Equal(e, idem.StatePending, claimed[0].State)
 	}},

@@ -25,7 +25,7 @@ var deathRules = []rule{
 		j, other := e.open(), e.open()
 		before := e.begin(j, e.sending("a"))
 		e.kill(j)
-		claimed, _ := e.claimDue(other, e.now, main)
+		claimed, _ := e.claimDue(other, e.now, ofMain)
 		require.Len(e, claimed, 1)
 		e.interrupted(other, before, claimed[0])
 		require.NotNil(e, claimed[0].Request)
@@ -38,6 +38,16 @@ var deathRules = []rule{
 		e.kill(j)
 		e.interrupted(other, adopted, e.begin(other, want))
 		e.interrupted(other, named, e.begin(other, idem.Intent{ID: named.ID, Fingerprint: named.Fingerprint}))
+	}},
+	{"with a HoldReason it becomes held instead, while a living owner's stays in flight", func(e *exam) {
+		j, other := e.open(), e.open()
+		want := e.sending("a")
+		doomed(&want)
+		before := e.begin(j, want)
+		require.Equal(e, idem.StateInFlight, e.refused(other, want).State)
+		e.unwritten(other, before)
+		e.kill(j)
+		e.doomed(other, before, e.refused(other, want))
 	}},
 	{"a new handle sees the death, too", func(e *exam) {
 		j := e.open()
@@ -91,10 +101,10 @@ var deathRules = []rule{
 		e.left(j, "unknown", idem.StateUnknown)
 		e.left(j, "withdrawn", idem.StateWithdrawn)
 		e.begin(j, e.sending("withdrawn"))
-		claimed, _ := e.claimDue(j, e.now, main)
+		claimed, _ := e.claimDue(j, e.now, ofMain)
 		require.Len(e, claimed, 1)
 		e.kill(j)
-		claimed, next := e.claimDue(other, e.now, main)
+		claimed, next := e.claimDue(other, e.now, ofMain)
 		require.ElementsMatch(e, []string{"pending", "unknown"}, operations(claimed))
 		require.Zero(e, next)
 		for _, in := range claimed {
@@ -108,7 +118,7 @@ var deathRules = []rule{
 		e.update(maker, e.ended(before, idem.StatePending), nil)
 		for n := 1; n <= 3; n++ {
 			j := e.open()
-			claimed, _ := e.claimDue(j, e.now, main)
+			claimed, _ := e.claimDue(j, e.now, ofMain)
 			require.Len(e, claimed, 1)
 			if n > 1 {
 				e.interrupted(j, before, claimed[0])
@@ -142,7 +152,7 @@ var deathRules = []rule{
 		e.begin(j, e.sending("dead"))
 		living := e.begin(other, e.sending("living"))
 		e.kill(j)
-		claimed, _ := e.claimDue(third, e.now, main)
+		claimed, _ := e.claimDue(third, e.now, ofMain)
 		require.Equal(e, []string{"dead"}, operations(claimed))
 		require.True(e, e.refused(third, e.sending("living")).Owned)
 		e.busy(third, e.ended(living, idem.StateUnknown))
@@ -177,10 +187,10 @@ var deathRules = []rule{
 	{"a notification that the dead did not give is due again", func(e *exam) {
 		j, other := e.open(), e.open()
 		e.left(j, "a", idem.StateSucceeded, owed)
-		claimed, _ := e.claimDue(j, e.now, main)
+		claimed, _ := e.claimDue(j, e.now, ofMain)
 		require.Len(e, claimed, 1)
 		e.kill(j)
-		claimed, _ = e.claimDue(other, e.now, main)
+		claimed, _ = e.claimDue(other, e.now, ofMain)
 		require.Len(e, claimed, 1)
 		require.Equal(e, idem.StateSucceeded, claimed[0].State)
 		require.Zero(e, claimed[0].Deaths)
@@ -193,7 +203,7 @@ var deathRules = []rule{
 		e.kill(j)
 		claimed, _ := e.claimDue(other, e.now, idem.Filter{Name: "main", Limit: 2})
 		require.ElementsMatch(e, []string{"waiting", "unknown"}, operations(claimed))
-		claimed, _ = e.claimDue(other, e.now, main)
+		claimed, _ = e.claimDue(other, e.now, ofMain)
 		require.Equal(e, []string{"cut"}, operations(claimed))
 	}},
 }

@@ -16,9 +16,27 @@ func operations(list []idem.Intent) (names []string) {
 	return names
 }
 
-func due(at time.Time) func(*idem.Intent) { return func(in *idem.Intent) { in.Due = at } }
+func dueAt(at time.Time) func(*idem.Intent) { return func(in *idem.Intent) { in.Due = at } }
 
 func owed(in *idem.Intent) { in.Notify = true }
+
+// doomed is for a row in flight that is held once its owner is dead.
+func doomed(in *idem.Intent) { in.HoldReason = idem.HoldNotKept }
+
+// doomed demands that such a row was held.
+func (e *exam) doomed(j idem.Journal, before, got idem.Intent) {
+	e.Helper()
+	require.Equal(e, before.ID, got.ID)
+	require.Equal(e, idem.StateHeld, got.State)
+	require.Equal(e, idem.HoldNotKept, got.HoldReason)
+	require.True(e, got.Doubt, "what was being sent is in doubt")
+	require.False(e, got.Settled.IsZero(), "the instant of its settlement")
+	require.False(e, got.Owned)
+	require.Greater(e, got.Version, before.Version)
+	e.unwritten(j, got)
+	claimed, _ := e.claimDue(j, e.now, ofMain)
+	require.Empty(e, claimed, "held until a person decides")
+}
 
 var dueRules = []rule{
 	{"pending, unknown, in_flight without a call and owed rows are claimed, and no others", func(e *exam) {
@@ -33,7 +51,7 @@ var dueRules = []rule{
 		for _, state := range []idem.State{idem.StateHeld, idem.StateWithdrawn, idem.StateSucceeded, idem.StateRejected} {
 			e.left(j, "not "+string(state), state)
 		}
-		claimed, next := e.claimDue(j, e.now, main)
+		claimed, next := e.claimDue(j, e.now, ofMain)
 		require.Zero(e, next)
 		require.ElementsMatch(e, []string{"pending", "unknown", "in_flight", "succeeded", "rejected"}, operations(claimed))
 		for _, in := range claimed {
@@ -47,56 +65,64 @@ var dueRules = []rule{
 			}
 			require.True(e, e.lookup(j, in.Operation).Owned)
 		}
-		claimed, _ = e.claimDue(e.open(), e.now, main)
+		claimed, _ = e.claimDue(e.open(), e.now, ofMain)
 		require.Empty(e, claimed, "they have a living owner now")
 	}},
 	{"held and withdrawn rows are not claimed, whatever they owe", func(e *exam) {
 		j := e.open()
 		for _, state := range []idem.State{idem.StateHeld, idem.StateWithdrawn} {
 			before := e.left(j, string(state), state, owed)
-			claimed, next := e.claimDue(j, e.now, main)
+			claimed, next := e.claimDue(j, e.now, ofMain)
 			require.Empty(e, operations(claimed))
 			require.Zero(e, next)
 			e.unwritten(j, before)
 		}
 	}},
+	{"an in_flight row with a HoldReason and no call becomes held, and is not claimed", func(e *exam) {
+		j := e.open()
+		before := e.left(j, "a", idem.StateInFlight, doomed)
+		claimed, next := e.claimDue(j, e.now, ofMain)
+		require.Empty(e, operations(claimed))
+		require.Zero(e, next)
+		e.doomed(j, before, e.lookup(j, "a"))
+	}},
 	{"rows come in the order in which they are due", func(e *exam) {
 		j := e.open()
 		for _, seconds := range []int{-20, -40, -10, -30} {
-			e.left(j, strconv.Itoa(seconds), idem.StateUnknown, due(e.now.Add(time.Duration(seconds)*time.Second)))
+			e.left(j, strconv.Itoa(seconds), idem.StateUnknown, dueAt(e.now.Add(time.Duration(seconds)*time.Second)))
 		}
 		e.left(j, "at once", idem.StatePending)
-		claimed, _ := e.claimDue(j, e.now, main)
+		claimed, _ := e.claimDue(j, e.now, ofMain)
 		require.Equal(e, []string{"at once", "-40", "-30", "-20", "-10"}, operations(claimed))
 	}},
 	{"rows without deaths come first", func(e *exam) {
 		j := e.open()
 		e.left(j, "died", idem.StateUnknown, func(in *idem.Intent) { in.Deaths = 1 })
 		e.left(j, "cut", idem.StateInFlight) // a death, once it is claimed
-		e.left(j, "late", idem.StateUnknown, due(e.now))
+		e.left(j, "late", idem.StateUnknown, dueAt(e.now))
 		e.left(j, "early", idem.StatePending)
 		first, _ := e.claimDue(j, e.now, idem.Filter{Name: "main", Limit: 2})
 		require.Equal(e, []string{"early", "late"}, operations(first))
-		last, _ := e.claimDue(j, e.now, main)
+		last, _ := e.claimDue(j, e.now, ofMain)
 		require.ElementsMatch(e, []string{"died", "cut"}, operations(last))
 	}},
 	{"what is not due yet stays, and next is the first of it", func(e *exam) {
 		j := e.open()
-		e.left(j, "now", idem.StateUnknown, due(e.now))
-		e.left(j, "hour", idem.StateUnknown, due(e.now.Add(time.Hour)))
-		e.left(j, "minute", idem.StatePending, due(e.now.Add(time.Minute)))
-		e.left(j, "held", idem.StateHeld, due(e.now.Add(time.Second)))
-		e.left(j, "withdrawn", idem.StateWithdrawn, due(e.now.Add(time.Second)))
-		claimed, next := e.claimDue(j, e.now, main)
+		e.left(j, "now", idem.StateUnknown, dueAt(e.now))
+		e.left(j, "hour", idem.StateUnknown, dueAt(e.now.Add(time.Hour)))
+		e.left(j, "minute", idem.StatePending, dueAt(e.now.Add(time.Minute)))
+		e.left(j, "held", idem.StateHeld, dueAt(e.now.Add(time.Second)))
+		e.left(j, "withdrawn", idem.StateWithdrawn, dueAt(e.now.Add(time.Second)))
+		claimed, next := e.claimDue(j, e.now, ofMain)
 		require.Equal(e, []string{"now"}, operations(claimed), "due at now is due")
 		require.Equal(e, e.now.Add(time.Minute), next)
-		claimed, next = e.claimDue(j, e.now.Add(time.Minute-1), main)
+		claimed, next = e.claimDue(j, e.now.Add(time.Minute-1), ofMain)
 		require.Empty(e, claimed)
 		require.Equal(e, e.now.Add(time.Minute), next)
-		claimed, next = e.claimDue(j, e.now.Add(time.Minute), main)
+		claimed, next = e.claimDue(j, e.now.Add(time.Minute), ofMain)
 		require.Equal(e, []string{"minute"}, operations(claimed))
 		require.Equal(e, e.now.Add(time.Hour), next)
-		claimed, next = e.claimDue(j, e.now.Add(time.Hour), main)
+		claimed, next = e.claimDue(j, e.now.Add(time.Hour), ofMain)
 		require.Equal(e, []string{"hour"}, operations(claimed))
 		require.Zero(e, next, "nothing waits")
 	}},
@@ -128,7 +154,7 @@ var dueRules = []rule{
 		require.Equal(e, []string{"elsewhere"}, operations(claimed))
 		claimed, _ = e.claimDue(j, e.now, idem.Filter{Name: "main", Scope: "no such"})
 		require.Empty(e, claimed)
-		claimed, _ = e.claimDue(j, e.now, main)
+		claimed, _ = e.claimDue(j, e.now, ofMain)
 		require.Equal(e, []string{"here"}, operations(claimed))
 	}},
 	{"a limit is kept, and zero is 100", func(e *exam) {
@@ -140,9 +166,9 @@ var dueRules = []rule{
 		j = e.open()
 		claimed, _ := e.claimDue(j, e.now, idem.Filter{Name: "main", Limit: 2})
 		require.Len(e, claimed, 2)
-		claimed, _ = e.claimDue(j, e.now, main)
+		claimed, _ = e.claimDue(j, e.now, ofMain)
 		require.Len(e, claimed, 100)
-		claimed, _ = e.claimDue(j, e.now, main)
+		claimed, _ = e.claimDue(j, e.now, ofMain)
 		require.Len(e, claimed, 1)
 	}},
 	{"living owners' rows are passed over", func(e *exam) {
@@ -150,7 +176,7 @@ var dueRules = []rule{
 		sending := e.begin(j, e.sending("sending"))
 		waiting := e.begin(j, e.waiting("waiting"))
 		for _, h := range []idem.Journal{j, other} {
-			claimed, _ := e.claimDue(h, e.now, main)
+			claimed, _ := e.claimDue(h, e.now, ofMain)
 			require.Empty(e, operations(claimed))
 		}
 		e.unwritten(other, sending)
@@ -160,7 +186,7 @@ var dueRules = []rule{
 		j := e.open()
 		before := e.left(j, "a", idem.StateUnknown)
 		for range 3 {
-			claimed, _ := e.claimDue(j, e.now, main)
+			claimed, _ := e.claimDue(j, e.now, ofMain)
 			require.Len(e, claimed, 1)
 			require.Equal(e, before.Attempts, claimed[0].Attempts)
 			require.Zero(e, claimed[0].Deaths)
@@ -173,16 +199,16 @@ var dueRules = []rule{
 	{"an owed notification is due until it was given, with its outcome", func(e *exam) {
 		j := e.open()
 		before := e.left(j, "a", idem.StateSucceeded, owed)
-		claimed, _ := e.claimDue(j, e.now, main)
+		claimed, _ := e.claimDue(j, e.now, ofMain)
 		require.Len(e, claimed, 1)
 		e.same(before, claimed[0])
 		claimed[0].Claimed = false // it could not be given
 		e.update(j, claimed[0], nil)
-		claimed, _ = e.claimDue(j, e.now, main)
+		claimed, _ = e.claimDue(j, e.now, ofMain)
 		require.Len(e, claimed, 1)
 		claimed[0].Claimed, claimed[0].Notify = false, false
 		e.update(j, claimed[0], nil)
-		claimed, next := e.claimDue(j, e.now, main)
+		claimed, next := e.claimDue(j, e.now, ofMain)
 		require.Empty(e, claimed)
 		require.Zero(e, next)
 		require.False(e, e.lookup(j, "a").Notify)
@@ -190,12 +216,12 @@ var dueRules = []rule{
 	{"what Begin claimed is not due to others, and the other way round", func(e *exam) {
 		j, other := e.open(), e.open()
 		e.left(j, "a", idem.StateUnknown)
-		claimed, _ := e.claimDue(other, e.now, main)
+		claimed, _ := e.claimDue(other, e.now, ofMain)
 		require.Len(e, claimed, 1)
 		require.True(e, e.refused(j, e.sending("a")).Owned)
 		e.update(other, e.ended(claimed[0], idem.StateUnknown), nil)
 		e.begin(j, e.sending("a"))
-		claimed, _ = e.claimDue(other, e.now, main)
+		claimed, _ = e.claimDue(other, e.now, ofMain)
 		require.Empty(e, claimed)
 	}},
 }

@@ -102,7 +102,8 @@ func (e *exam) claimDue(j idem.Journal, now time.Time, f idem.Filter) (due []ide
 	return due, next
 }
 
-var main = idem.Filter{Name: "main"}
+// ofMain chooses the rows of the exam's own name.
+var ofMain = idem.Filter{Name: "main"}
 
 // update writes durably.
 func (e *exam) update(j idem.Journal, next idem.Intent, a *idem.Attempt) idem.Intent {

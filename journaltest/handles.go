@@ -12,7 +12,7 @@ import (
 func (e *exam) uses(ctx context.Context, j idem.Journal, in idem.Intent) map[string]error {
 	errs := map[string]error{}
 	_, _, errs["Begin"] = j.Begin(ctx, e.sending("late"))
-	_, _, errs["ClaimDue"] = j.ClaimDue(ctx, e.now, main)
+	_, _, errs["ClaimDue"] = j.ClaimDue(ctx, e.now, ofMain)
 	_, errs["Update"] = j.Update(ctx, e.ended(in, idem.StateSucceeded), e.answered(1), true)
 	_, errs["Prune"] = j.Prune(ctx, e.now)
 	return errs
@@ -38,7 +38,7 @@ var handleRules = []rule{
 		require.NoError(e, j.Close())
 		require.False(e, e.lookup(other, "sending").Owned)
 		e.interrupted(other, sending, e.begin(other, e.sending("sending")))
-		claimed, _ := e.claimDue(other, e.now, main)
+		claimed, _ := e.claimDue(other, e.now, ofMain)
 		require.ElementsMatch(e, []string{"waiting", "unknown"}, operations(claimed))
 		for _, in := range claimed {
 			require.Equal(e, in.Operation == "waiting", in.State == idem.StatePending)

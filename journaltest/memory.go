@@ -138,9 +138,13 @@ func (h *handle) Begin(ctx context.Context, want idem.Intent) (got idem.Intent, 
 	return want, true, nil
 }
 
-// take claims a found row, or returns it unclaimed and unwritten.
+// take claims a found row, or returns it unclaimed.
 func (h *handle) take(r *row, want *idem.Intent) (got idem.Intent, claimed bool) {
 	if r.owned() || r.State.Final() || r.State == idem.StateHeld || string(r.Fingerprint) != string(want.Fingerprint) {
+		return r.whole(), false
+	}
+	if r.doomed() {
+		r.hold()
 		return r.whole(), false
 	}
 	if r.State == idem.StateWithdrawn && r.Request == nil && want.Request != nil {
@@ -194,6 +198,10 @@ func (h *handle) ClaimDue(ctx context.Context, now time.Time, f idem.Filter) (du
 		return a.Due.Compare(b.Due)
 	})
 	for _, r := range ripe[:min(len(ripe), limit(f))] {
+		if r.doomed() {
+			r.hold()
+			continue
+		}
 		due = append(due, h.claim(r))
 	}
 	return due, next, nil

@@ -120,6 +120,15 @@ func (r *row) waits() bool {
 // deadly reports whether an owner died during the last attempt.
 func (r *row) deadly() bool { return r.Deaths > 0 || r.State == idem.StateInFlight }
 
+// doomed reports whether the row is held once its owner is dead.
+func (r *row) doomed() bool { return r.State == idem.StateInFlight && r.HoldReason != "" }
+
+func (r *row) hold() {
+	r.State, r.Doubt, r.Settled = idem.StateHeld, true, instant(time.Now())
+	r.owner = nil
+	r.Version++
+}
+
 // superseded reports whether a renewal of key makes the next generation.
 func (r *row) superseded(key string) bool {
 	return r.Key == key && (r.State == idem.StateRejected || r.State == idem.StateWithdrawn) && !r.owned()

@@ -190,7 +190,7 @@ type remote struct {
 func startRemote(tb testing.TB, path string) (*remote, error) {
 	tb.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), remoteEnv+"="+path)
+	cmd.Env = append(os.Environ(), remoteEnv+"="+path, "GORACE=atexit_sleep_ms=0") // or each would take a second to end
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	require.NoError(tb, err)

@@ -181,7 +181,7 @@ var pruneRules = []rule{
 			rows[operation] = e.old(j, operation, idem.StateSucceeded, time.Hour, owed)
 		}
 		e.pruned(j, 0)
-		claimed, _ := e.claimDue(j, e.now, main)
+		claimed, _ := e.claimDue(j, e.now, ofMain)
 		require.Len(e, claimed, 2)
 		for _, in := range claimed {
 			e.same(rows[in.Operation], in)

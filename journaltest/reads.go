@@ -113,7 +113,7 @@ var readRules = []rule{
 	{"List filters by name, scope and states, and by all of them at once", func(e *exam) {
 		j := e.open()
 		e.mixed(j)
-		require.Equal(e, numbers(func(i int) bool { return i%4 != 0 }), e.listed(j, main))
+		require.Equal(e, numbers(func(i int) bool { return i%4 != 0 }), e.listed(j, ofMain))
 		require.Equal(e, numbers(func(i int) bool { return i%3 == 0 }), e.listed(j, idem.Filter{Scope: "other", Limit: 2}))
 		for i, states := range [][]idem.State{
 			{idem.StateWithdrawn}, {idem.StateHeld}, {idem.StateUnknown}, {idem.StateSucceeded}, {idem.StatePending},

@@ -204,7 +204,7 @@ var valueRules = []rule{
 		want = copied(left)
 		scribble(&left)
 
-		claimed, _ := e.claimDue(j, e.now, main)
+		claimed, _ := e.claimDue(j, e.now, ofMain)
 		require.Len(e, claimed, 1)
 		e.same(want, claimed[0])
 		want = copied(claimed[0])

@@ -52,7 +52,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "resume past retention", promise: "P7: no late duplicate", file: "settle.go",
-		old: "case in.Doubt && !now.Before(lastSend(in, c)):", new: "case false:",
+		old: "case in.Doubt && !now.Add(remaining(in, now)).Before(lastSend(in, c)):", new: "case false:",
 		command: test("RetentionStop|TestAdmit"), evidence: failed,
 	},
 	{

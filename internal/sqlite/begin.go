@@ -183,8 +183,8 @@ func (b *beginOp) continues(t *transaction, got *Row) error {
 	if err := t.look(got); err != nil || got.Owned || final(got.State) || got.State == held {
 		return err
 	}
-	if got.Damaged {
-		return t.hold(got)
+	if reason := got.mustHold(); reason != "" {
+		return t.hold(got, reason)
 	}
 	if !bytes.Equal(got.Fingerprint, b.want.Fingerprint) {
 		return nil
@@ -236,9 +236,21 @@ func (t *transaction) claim(r *Row) error {
 	return nil
 }
 
-// hold keeps a damaged row from being sent.
-func (t *transaction) hold(r *Row) error {
-	r.State, r.HoldReason, r.Settled, r.Owner = held, holdChecksum, t.now, 0
+// mustHold is why a row without a living owner is held and not claimed.
+func (r *Row) mustHold() (reason string) {
+	switch {
+	case r.Damaged:
+		return holdChecksum
+	case r.State == inFlight:
+		return r.HoldReason
+	}
+	return ""
+}
+
+// hold keeps a row from being sent.
+func (t *transaction) hold(r *Row, reason string) error {
+	r.Doubt = r.Doubt || r.State == inFlight
+	r.State, r.HoldReason, r.Settled, r.Owner = held, reason, t.now, 0
 	r.Request = nil
 	return t.assign(r)
 }

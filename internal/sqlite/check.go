@@ -12,8 +12,8 @@ func (st *Status) check(owned bool) error {
 	switch {
 	case !known(st.State):
 		why = "no such state"
-	case (st.State == held) != (st.HoldReason != ""):
-		why = "a hold reason goes with held, and only with it"
+	case st.State == held && st.HoldReason == "" || st.HoldReason != "" && st.State != held && st.State != inFlight:
+		why = "a hold reason goes with held, and with what is held once its owner is dead"
 	case st.State == unknown && !st.Doubt:
 		why = "it needs doubt"
 	case st.Doubt && (st.State == pending || st.State == withdrawn || final(st.State)):

@@ -127,8 +127,8 @@ func (d *dueOp) claim(t *transaction, id int64) error {
 	if err != nil || r == nil {
 		return err
 	}
-	if r.Damaged && !final(r.State) { // found by a list of what is held; never handed out
-		return t.hold(r)
+	if reason := r.mustHold(); reason != "" && !final(r.State) { // found by a list of what is held; never handed out
+		return t.hold(r, reason)
 	}
 	if err := t.claim(r); err != nil {
 		return err

@@ -88,7 +88,11 @@ CREATE TABLE status (
   CONSTRAINT status_bits CHECK (doubt BETWEEN 0 AND 1 AND prepared BETWEEN 0 AND 1 AND notify BETWEEN 0 AND 1 AND kept BETWEEN 0 AND 1),
   CONSTRAINT status_counts CHECK (version >= 1 AND attempts >= 0 AND deaths >= 0 AND resumes >= 0 AND wait >= 0),
   CONSTRAINT status_instants CHECK (began >= 0 AND first_sent >= 0 AND due >= 0 AND expires >= 0 AND settled >= 0),
-  CONSTRAINT status_held CHECK ((state = 'held') = (hold_reason <> '')),
+  -- In flight with a reason: held as soon as its owner is dead.
+  CONSTRAINT status_held CHECK (CASE state
+    WHEN 'held' THEN hold_reason <> ''
+    WHEN 'in_flight' THEN 1
+    ELSE hold_reason = '' END),
   CONSTRAINT status_doubt CHECK (CASE state
     WHEN 'unknown' THEN doubt = 1
     WHEN 'held' THEN 1
