@@ -87,7 +87,7 @@ func (x *exchange) unclaimed(got Intent) *answer {
 		failure := failed(got, ErrUnknownOutcome, nil, "not sent by this call; "+heldText(got.HoldReason), ErrHeld)
 		return &answer{err: failure, result: Result{Intent: shown(got), err: failure}}
 	case x.want.Renews != "":
-		return x.mismatch(got, "not renewed: no generation has the key that WithRenewal names; nothing was sent")
+		return x.mismatch(got, "not renewed: no generation has the key that WithRenewal names, or an earlier one has the new key; nothing was sent")
 	}
 	return nil
 }

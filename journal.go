@@ -17,7 +17,7 @@ import (
 // concurrent use.
 //
 // Every error about storage matches [ErrJournal]; after Close it matches
-// [ErrClosed] too. An error of Begin or of a durable Update that matches
+// [ErrClosed] too. [ErrBusy] and [ErrNotFound] are answers and do not match it. An error of Begin or of a durable Update that matches
 // [ErrUnknownOutcome] as well says that the write may have become durable all
 // the same.
 type Journal interface {
@@ -62,7 +62,8 @@ type Journal interface {
 	// Update writes next over the row that next.ID and next.Version name and,
 	// where a is not nil, notes the attempt. It returns next with its new
 	// Version. With next.Claimed the row stays with this handle; without, the
-	// running call ends, even when the write fails.
+	// running call ends, even when the write fails; a call that was superseded
+	// does not end the one that has the row now.
 	//
 	// It is [ErrBusy] if the row moved or another living handle owns it, except
 	// that a final next of the same Key is accepted while the row is not final.
@@ -88,8 +89,9 @@ type Journal interface {
 	Attempts(ctx context.Context, in Intent) ([]Attempt, error)
 
 	// Prune drops the bodies of rejected, succeeded and withdrawn rows that
-	// were settled before the given instant and whose retention is over, and
-	// removes the unnamed ones whole. It returns how many rows it changed.
+	// were settled before the given instant, whose retention is over, and that
+	// nobody has and nobody is owed, and removes the unnamed ones whole. IDs are
+	// never given again. It returns how many rows it changed.
 	Prune(ctx context.Context, before time.Time) (int, error)
 
 	// Close flushes what was posted and gives up what is owned. Check its

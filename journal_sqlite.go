@@ -115,7 +115,7 @@ func (j *SQLiteJournal) Update(ctx context.Context, next Intent, a *Attempt, dur
 	if err != nil {
 		return Intent{}, failure("update", err)
 	}
-	if next.Outcome != nil && !durable { // it outlives the call
+	if c.Outcome != nil && !durable { // it outlives the call
 		c.Outcome.Body = bytes.Clone(c.Outcome.Body)
 	}
 	version, err := j.store.Update(ctx, c, durable)

@@ -122,7 +122,15 @@ func (b *beginOp) renew(t *transaction) error {
 		if made || err != nil {
 			return err
 		}
-		return b.holderOfKey(t)
+		holder, err := t.find(selectByAdopted, b.want.Adopted)
+		if err != nil {
+			return err
+		}
+		if b.got = newest; holder != nil && (holder.Scope != newest.Scope || holder.Operation != newest.Operation) {
+			b.got = holder
+			return t.look(holder)
+		}
+		return nil // an earlier generation has the key
 	}
 	if newest.Key != b.want.Renews {
 		earlier := false
@@ -183,11 +191,11 @@ func (b *beginOp) continues(t *transaction, got *Row) error {
 	if err := t.look(got); err != nil || got.Owned || final(got.State) || got.State == held {
 		return err
 	}
+	if !bytes.Equal(got.Fingerprint, b.want.Fingerprint) && !got.Damaged {
+		return nil
+	}
 	if reason := got.mustHold(); reason != "" {
 		return t.hold(got, reason)
-	}
-	if !bytes.Equal(got.Fingerprint, b.want.Fingerprint) {
-		return nil
 	}
 	if got.State == withdrawn && got.Request == nil && b.want.Request != nil {
 		q := b.want.Request

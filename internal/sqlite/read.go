@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -56,6 +57,7 @@ func (s *Store) overlay(r *Row, queued []*updateOp) {
 		}
 		if u.Outcome != nil && final(u.State) {
 			o := *u.Outcome
+			o.Body = bytes.Clone(o.Body)
 			r.Outcome = &o
 		}
 	}

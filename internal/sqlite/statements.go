@@ -119,17 +119,17 @@ var statements = [statementCount]string{
 	// without deaths, or the others, which come after.
 	selectDueFree: `SELECT s.id FROM status s CROSS JOIN intent i ON ` + sameWork + `
 		WHERE s.open = 1 AND s.owner IS NULL AND s.due <= ?
-			AND (s.state IN ('pending', 'unknown', 'in_flight') OR s.notify = 1)
+			AND (s.state IN ('pending', 'unknown', 'in_flight') OR (s.notify = 1 AND s.state IN ('succeeded', 'rejected')))
 			AND (s.deaths > 0 OR s.state = 'in_flight') = ?
 		ORDER BY s.due, s.id LIMIT ?`,
 	selectDueOwned: `SELECT s.id FROM status s CROSS JOIN intent i ON ` + sameWork + `
 		WHERE s.open = 1 AND s.owner = ? AND s.due <= ?
-			AND (s.state IN ('pending', 'unknown', 'in_flight') OR s.notify = 1)
+			AND (s.state IN ('pending', 'unknown', 'in_flight') OR (s.notify = 1 AND s.state IN ('succeeded', 'rejected')))
 			AND (s.deaths > 0 OR s.state = 'in_flight') = ?
 		ORDER BY s.due, s.id`,
 	selectNextDue: `SELECT s.id, s.due FROM status s CROSS JOIN intent i ON ` + sameWork + `
 		WHERE s.open = 1 AND s.owner IS ? AND s.due > ?
-			AND (s.state IN ('pending', 'unknown', 'in_flight') OR s.notify = 1)
+			AND (s.state IN ('pending', 'unknown', 'in_flight') OR (s.notify = 1 AND s.state IN ('succeeded', 'rejected')))
 		ORDER BY s.due`,
 
 	insertOwner:  `INSERT INTO owner (token) VALUES (?)`,

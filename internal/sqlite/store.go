@@ -325,6 +325,9 @@ func (s *Store) leave() (unnamed bool, err error) {
 
 // read lends a connection of the read pool.
 func (s *Store) read(ctx context.Context, do func(*conn) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	select {
 	case <-s.done:
 		return ErrClosed
