@@ -63,6 +63,11 @@ func startChild(tb testing.TB, name string, args ...string) *child {
 
 func (c *child) awaitLine(want string) {
 	c.tb.Helper()
+	c.patientLine(want, patience)
+}
+
+func (c *child) patientLine(want string, patience time.Duration) {
+	c.tb.Helper()
 	for {
 		select {
 		case line, ok := <-c.lines:
