@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -74,37 +75,44 @@ func soakCaller(client *Client, server string, n int) {
 	}
 }
 
-// watcher lets one arrival with a key in at a time, and tells of a second one
-// whose first is still open: a client that is gone does not count.
+// watcher tells of a second arrival with a key whose first is open: its client
+// is there and waits for its answer.
 type watcher struct {
 	next http.Handler
 
 	mu    sync.Mutex
-	open  map[string]chan struct{} // closed when the arrival is over
+	open  map[string]*openArrival // the latest with each key
 	twice []string
 }
 
+type openArrival struct{ over, met bool }
+
 func (w *watcher) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 	key := req.Header.Get("Idempotency-Key")
-	mine := make(chan struct{})
+	mine := &openArrival{}
 	w.mu.Lock()
-	first := w.open[key]
+	if first := w.open[key]; first != nil && !first.over {
+		first.met = true // fine, if its client is gone
+	}
 	w.open[key] = mine
 	w.mu.Unlock()
-	defer close(mine)
-	if first != nil {
-		select {
-		case <-first:
-		case <-time.After(2 * time.Second):
-			w.mu.Lock()
-			w.twice = append(w.twice, key)
-			w.mu.Unlock()
-		}
+	body, err := io.ReadAll(req.Body) // net/http sees a client go only after that
+	if err != nil {
+		return
 	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
 	select { // the work; it ends with its client
 	case <-time.After(rand.N(200 * time.Millisecond)):
-		w.next.ServeHTTP(rw, req)
 	case <-req.Context().Done():
+	}
+	w.mu.Lock()
+	mine.over = true
+	if mine.met && req.Context().Err() == nil {
+		w.twice = append(w.twice, key)
+	}
+	w.mu.Unlock()
+	if req.Context().Err() == nil {
+		w.next.ServeHTTP(rw, req)
 	}
 }
 
@@ -123,7 +131,7 @@ func TestOneSenderWhateverDies(t *testing.T) {
 			faultinjection.Run, faultinjection.Run, faultinjection.Run, faultinjection.Run, faultinjection.Run, faultinjection.Run,
 		}[a.Number*7919%10]
 	})
-	watch := &watcher{next: r.server, open: map[string]chan struct{}{}}
+	watch := &watcher{next: r.server, open: map[string]*openArrival{}}
 	server := httptest.NewServer(watch)
 	defer server.Close()
 	start := func() *child { return startChild(t, "soak", r.path, server.URL, strconv.Itoa(operations)) }

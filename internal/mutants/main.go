@@ -58,7 +58,7 @@ var mutants = []mutant{
 	{
 		name: "no claim", promise: "P10: one sender", file: "internal/sqlite/transaction.go",
 		old: "	dead, ok := t.dead[ownerID]\n	if ok {", new: "	dead, ok := true, true\n	if ok {",
-		command: test("O11|AThousandCallers"), evidence: failed,
+		command: test("O11|AThousandCallers|OneSender"), evidence: failed,
 	},
 	{
 		name: "doubt forgotten on a refusal", promise: "P6: doubt is sticky", file: "settle.go",
