@@ -208,9 +208,10 @@ func (c *Client) Continue(ctx context.Context, operation string) (*http.Response
 	return c.outcome(operation, resp, failure, a.result)
 }
 
-// Shutdown refuses new calls, waits for the open ones, and leaves the journal
-// open for its owner to close. It returns the context's error if that ends
-// first; calls go on then.
+// Shutdown refuses new calls, waits for the open ones, makes what they recorded
+// durable if the journal can, and leaves it open for its owner to close. A
+// stream that was handed over is no open call any more. It returns the context's
+// error if that ends first; calls go on then.
 func (c *Client) Shutdown(ctx context.Context) error {
 	c.mu.Lock()
 	c.closed = true
@@ -222,8 +223,14 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	}()
 	select {
 	case <-done:
-		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("idem: shutdown: %w", context.Cause(ctx))
 	}
+	if c.Transport == nil {
+		return nil
+	}
+	if journal, ok := c.Transport.Journal.(interface{ Flush(context.Context) error }); ok {
+		return journal.Flush(ctx)
+	}
+	return nil
 }

@@ -326,3 +326,52 @@ func TestOperationsUnderOneContextValue(t *testing.T) {
 		require.ErrorIs(t, err, ErrMismatch, "a used up call does not answer for another request")
 	})
 }
+
+// Scope headers are part of what the request is; other headers are not.
+func TestScopeHeadersAreInTheFingerprint(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		c := rigContract()
+		c.ScopeHeaders = []string{"X-Account"}
+		r := newRigFor(t, c)
+		send := func(name, key, account, trace string) error {
+			req := mustRequest(t, t.Context(), rigURL, orderBody(1))
+			req.Header.Set("X-Account", account)
+			req.Header.Set("X-Trace", trace)
+			if key != "" {
+				req.Header.Set("Idempotency-Key", key)
+			}
+			resp, err := r.transport.RoundTrip(req.WithContext(WithOperation(t.Context(), name)))
+			if err == nil {
+				readAndClose(t, resp)
+			}
+			return err
+		}
+		require.NoError(t, send("order-1", "", "a", "1"))
+		require.NoError(t, send("order-1", "", "a", "2"), "another header is the same request")
+		require.ErrorIs(t, send("order-1", "", "b", "1"), ErrMismatch)
+		require.Len(t, r.arrivals(), 1)
+
+		require.NoError(t, send("", "own-key", "a", "1"))
+		require.NoError(t, send("", "own-key", "b", "1"), "another account's key space")
+		require.NoError(t, send("", "own-key", "b", "2"))
+		require.Len(t, r.arrivals(), 3)
+		require.ErrorIs(t, send("order-2", "own-key", "a", "1"), ErrMismatch, "a key that another operation holds")
+		require.NoError(t, send("order-3", "first-key", "a", "1"))
+		require.NoError(t, send("order-3", "second-key", "a", "1"), "the journaled key wins over an SDK's fresh one")
+		require.Len(t, r.arrivals(), 4)
+		assert.Equal(t, []string{"first-key"}, r.arrivals()[3].Keys)
+	})
+}
+
+// Shutdown makes what was posted durable.
+func TestShutdownFlushes(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		_, _, err := r.do(t.Context(), "order-1", orderBody(1))
+		require.NoError(t, err)
+		require.NoError(t, r.client.Shutdown(t.Context()))
+		r.journal.store.Die()
+		r.open()
+		assert.Equal(t, StateSucceeded, r.lookup("order-1").State)
+	})
+}

@@ -205,6 +205,11 @@ func (j *SQLiteJournal) Prune(ctx context.Context, before time.Time) (int, error
 	return n, failure("prune", err)
 }
 
+// Flush returns when everything that was posted before is on stable storage.
+func (j *SQLiteJournal) Flush(ctx context.Context) error {
+	return failure("flush", j.store.Flush(ctx))
+}
+
 // Close implements [Journal].
 func (j *SQLiteJournal) Close() error {
 	return failure("close", j.store.Close())

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"strconv"
 )
 
 // operation is one unit of a transaction. exec notes its result, or a refusal
@@ -142,3 +143,17 @@ func (s *Store) flush(ctx context.Context) error {
 type nothing struct{ item }
 
 func (*nothing) exec(*transaction) error { return nil }
+
+// Flush returns when everything that was posted before is on stable storage.
+func (s *Store) Flush(ctx context.Context) error {
+	f := &flushOp{}
+	f.item = item{op: f, durable: true}
+	return s.submit(ctx, &f.item)
+}
+
+type flushOp struct{ item }
+
+func (*flushOp) exec(t *transaction) error {
+	_, err := t.c.exec(noteFlush, strconv.FormatInt(t.now, 10))
+	return err
+}

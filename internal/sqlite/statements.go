@@ -49,6 +49,7 @@ const (
 	raiseClock
 	holdUnfinished
 	holdDoubt
+	noteFlush
 	statementCount
 )
 
@@ -172,7 +173,9 @@ var statements = [statementCount]string{
 	deleteShells: `DELETE FROM intent WHERE generation = 0 AND id < ?`,
 	selectFacts:  `SELECT name, value FROM meta`,
 	setFact:      `INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
-	raiseClock:   `UPDATE meta SET value = ?1 WHERE name = 'clock' AND CAST(value AS INTEGER) < CAST(?1 AS INTEGER)`,
+	// A commit without a write is not synced.
+	noteFlush:  `INSERT OR REPLACE INTO meta (name, value) VALUES ('flushed', ?)`,
+	raiseClock: `UPDATE meta SET value = ?1 WHERE name = 'clock' AND CAST(value AS INTEGER) < CAST(?1 AS INTEGER)`,
 	holdUnfinished: `UPDATE status SET hold_reason = ?, settled = ?, state = 'held', owner = NULL, version = version + 1,
 			first_sent = CASE WHEN state = 'in_flight' AND first_sent = 0 THEN began ELSE first_sent END,
 			doubt = CASE WHEN state = 'in_flight' THEN 1 ELSE doubt END

@@ -92,10 +92,13 @@ func report(out io.Writer, calls []call) error {
 			return fmt.Errorf("operation %d: %d syncs before the send, want 1", i+2, s.syncs)
 		}
 	}
+	if !flushed(calls) {
+		return errors.New("Shutdown returned before the last outcome was synced")
+	}
 	if _, unsynced := judge(without(calls, "fsync", "fdatasync")); len(unsynced) < len(sends) {
 		return errors.New("control failed: a trace without syncs was not flagged")
 	}
-	fmt.Fprintf(out, "%d operations: each key was synced to the -wal before its first byte left, with one sync per operation\n", len(sends))
+	fmt.Fprintf(out, "%d operations: each key was synced to the -wal before its first byte left, with one sync per operation; Shutdown synced the outcomes\n", len(sends))
 	return nil
 }
 
@@ -121,5 +124,9 @@ func send(server, path string) error {
 		}
 		resp.Body.Close()
 	}
+	if err := client.Shutdown(context.Background()); err != nil {
+		return err
+	}
+	fmt.Println(flushMark)
 	return journal.Close()
 }

@@ -95,6 +95,26 @@ func durable(calls []call, key string, before int) bool {
 	})
 }
 
+// flushMark is what the child says once Shutdown has returned.
+const flushMark = "flushed"
+
+// flushed reports whether the -wal was synced between the last send and the
+// child's word that it shut down.
+func flushed(calls []call) bool {
+	last, word := -1, -1
+	for _, c := range calls {
+		switch {
+		case keyLine.MatchString(c.data) && strings.HasPrefix(c.file, "socket:"):
+			last = c.began
+		case c.name == "write" && strings.Contains(c.data, flushMark):
+			word = c.began
+		}
+	}
+	return word > last && slices.ContainsFunc(calls, func(s call) bool {
+		return isSync(s) && strings.HasSuffix(s.file, "-wal") && s.ok && s.began > last && s.returned < word
+	})
+}
+
 func isSync(c call) bool { return c.name == "fsync" || c.name == "fdatasync" }
 
 func without(calls []call, names ...string) []call {

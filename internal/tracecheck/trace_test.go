@@ -45,7 +45,9 @@ func TestReport(t *testing.T) {
 	for range operations {
 		lines = append(lines, good)
 	}
-	assert.NoError(t, report(io.Discard, parse(strings.Join(lines, "\n"))))
+	assert.ErrorContains(t, report(io.Discard, parse(strings.Join(lines, "\n"))), "Shutdown")
+	end := "\n7 fsync(8</tmp/j.db-wal>) = 0\n7 write(1</dev/null>, \"flushed\\n\", 8) = 8\n"
+	assert.NoError(t, report(io.Discard, parse(strings.Join(lines, "\n")+end)))
 	twice := strings.Join(lines, "\n7 fsync(8</tmp/j.db-wal>) = 0\n")
 	assert.ErrorContains(t, report(io.Discard, parse(twice)), "2 syncs")
 }
