@@ -430,3 +430,26 @@ func TestInvalidContract(t *testing.T) {
 	assert.ErrorContains(t, err, "header")
 	assert.Empty(t, r.arrivals())
 }
+
+// A resume reads a stream that nobody waits for to its end, which settles it.
+func TestResumeReadsAStreamOut(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		sends := 0
+		r.transport.Retry.MaxAttempts = 1
+		r.transport.Base = answering(func(*http.Request) *http.Response {
+			if sends++; sends == 1 {
+				return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody}
+			}
+			return eventStream(io.NopCloser(strings.NewReader(strings.Repeat("data: x\n\n", 100_000))))
+		})
+		_, _, err := r.do(t.Context(), "order-1", orderBody(1))
+		requireUnknown(t, err, StateUnknown)
+		time.Sleep(time.Minute)
+		report, err := r.client.Resume(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 1, report.Settled)
+		assert.Equal(t, 1, report.Sent)
+		assert.Equal(t, StateSucceeded, r.lookup("order-1").State)
+	})
+}

@@ -45,9 +45,6 @@ func (x *exchange) claimed(got Intent) *answer {
 	if x.otherCredential(got) {
 		next := x.in
 		next.Claimed = false
-		if x.fresh {
-			return x.end("mismatch", ErrMismatch)
-		}
 		if _, err := x.record(next, nil, false); err != nil {
 			return x.noClaim(err)
 		}
@@ -69,9 +66,7 @@ func (x *exchange) unclaimed(got Intent) *answer {
 	settled := got.State.Final() || got.State == StateWithdrawn
 	switch {
 	case x.want.Renews != "" && got.Key == x.want.Renews && !settled && !got.Owned:
-		failure := failed(got, ErrUnknownOutcome, nil, "not renewed, since the generation with this key may have been executed ("+string(got.State)+
-			"): settle it first", ErrHeld)
-		return &answer{err: failure, result: Result{Intent: shown(got), err: failure}}
+		return x.open(got, "not renewed, since the generation with this key may have been executed ("+string(got.State)+"): settle it first")
 	case got.Operation != x.want.Operation || got.Scope != x.want.Scope:
 		return x.mismatch(got, fmt.Sprintf("nothing was sent: the key that came with the request belongs to operation %q", got.Operation))
 	case string(got.Fingerprint) != string(x.want.Fingerprint):
@@ -84,12 +79,20 @@ func (x *exchange) unclaimed(got Intent) *answer {
 	case got.Owned: // a stream's, too
 		return nil
 	case got.State == StateHeld:
-		failure := failed(got, ErrUnknownOutcome, nil, "not sent by this call; "+heldText(got.HoldReason), ErrHeld)
-		return &answer{err: failure, result: Result{Intent: shown(got), err: failure}}
+		return x.open(got, "not sent by this call; "+heldText(got.HoldReason))
 	case x.want.Renews != "":
 		return x.mismatch(got, "not renewed: no generation has the key that WithRenewal names, or an earlier one has the new key; nothing was sent")
 	}
 	return nil
+}
+
+// open refuses a call of an operation whose outcome is open.
+func (x *exchange) open(got Intent, text string) *answer {
+	failure := failed(got, ErrUnknownOutcome, nil, text)
+	if got.State == StateHeld {
+		failure.also = []error{ErrHeld}
+	}
+	return &answer{err: failure, result: Result{Intent: shown(got), err: failure}}
 }
 
 // requestText tells two requests apart without showing what they hold.

@@ -30,9 +30,6 @@ func shown(in Intent) Intent {
 // conclude ends the exchange with what its last attempt means.
 func (x *exchange) conclude(in Intent, v verdict, done Attempt, s sent) *answer {
 	t, now := x.t, x.t.clock.now()
-	if v.wait > 0 { // the server's own time, without our back-off
-		in.Due, in.Wait = now.Add(max(v.wait, in.Wait)), max(v.wait, in.Wait)
-	}
 	if s.hop {
 		room := orDefault(t.Retry.attemptTimeout(x.contract), defaultAttemptTimeout)
 		in.Due, in.Wait = now.Add(room), room
@@ -78,11 +75,11 @@ func (x *exchange) ended(in Intent, done Attempt) {
 		t.Observer.attempted(x.ctx, shown(in), done)
 	}
 	t.Observer.ended(x.ctx, shown(in))
-	level := slog.LevelDebug
+	level, message := slog.LevelDebug, "operation settled"
 	if !in.State.Final() {
-		level = slog.LevelWarn
+		level, message = slog.LevelWarn, "operation not settled"
 	}
-	t.log().LogAttrs(x.ctx, level, "operation left", slog.String("operation", in.Operation), slog.String("provider", in.Provider),
+	t.log().LogAttrs(x.ctx, level, message, slog.String("operation", in.Operation), slog.String("provider", in.Provider),
 		slog.Int("attempt", done.Number), slog.Int("status", done.StatusCode), slog.String("state", string(in.State)),
 		slog.String("reason", string(in.HoldReason)), slog.String("err", done.Error))
 }
@@ -242,6 +239,7 @@ func (x *exchange) streamEnded(clean bool, v verdict, done Attempt, s sent) {
 			slog.String("operation", next.Operation), slog.String("err", err.Error()))
 		return
 	}
+	x.in = recorded
 	x.ended(recorded, done)
 }
 

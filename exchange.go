@@ -29,7 +29,7 @@ type exchange struct {
 	resumed    bool                              // no caller waits: one attempt
 	hop        *Intent                           // the intent as the redirect left it
 	target     *url.URL                          // where the hop goes; nil: the stored URL
-	targetHost string                            // the Host header there, where it is not the URL\'s
+	targetHost string                            // the Host header there, where it is not the URL's
 	hops       int                               // followed by ourselves
 
 	in    Intent // as claimed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -100,9 +101,12 @@ func (c *Client) resume(ctx context.Context, in Intent, report *Report) error {
 		a = x.pursue()
 	}
 	if a.open {
-		drain(a.resp.Body)
+		t.readOut(a.resp.Body)
 	}
-	after := a.result.Intent
+	after := x.in
+	if a.result.Intent.Version >= after.Version {
+		after = a.result.Intent
+	}
 	report.Sent += max(after.Attempts-before, 0)
 	switch {
 	case after.State.Final():
@@ -116,6 +120,15 @@ func (c *Client) resume(ctx context.Context, in Intent, report *Report) error {
 		return fmt.Errorf("idem: resume: %w", failure.Err)
 	}
 	return nil
+}
+
+// readOut reads an answer that nobody waits for to its end, which settles the
+// intent, for as long as an attempt may take.
+func (t *Transport) readOut(body io.ReadCloser) {
+	limit := time.AfterFunc(orDefault(t.Retry.AttemptTimeout, defaultAttemptTimeout), func() { body.Close() })
+	defer limit.Stop()
+	_, _ = io.Copy(io.Discard, body)
+	body.Close()
 }
 
 // asRequest is a stored request, to find its contract by and to hang its

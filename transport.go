@@ -315,6 +315,9 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 		}
 		cancel(nil)
 	} else {
+		if resp.Request == nil {
+			resp.Request = req
+		}
 		s.status, s.header, s.phase = resp.StatusCode, resp.Header, phaseAnswered
 		mayStream := x.contract == nil || !x.contract.ErrorsInside200
 		var rest io.ReadCloser
