@@ -31,6 +31,7 @@ const (
 type child struct {
 	tb    testing.TB
 	cmd   *exec.Cmd
+	stdin io.Closer
 	lines chan string
 	done  chan struct{}
 	err   *bytes.Buffer
@@ -43,7 +44,7 @@ func startChild(tb testing.TB, name string, args ...string) *child {
 	c := &child{tb: tb, cmd: exec.Command(self), lines: make(chan string, 4096), done: make(chan struct{}), err: &bytes.Buffer{}}
 	c.cmd.Env = append(os.Environ(), childEnv+"="+name, argsEnv+"="+strings.Join(args, argsSep))
 	c.cmd.Stderr = c.err
-	_, err = c.cmd.StdinPipe() // closed when this process ends
+	c.stdin, err = c.cmd.StdinPipe() // closed when this process ends
 	require.NoError(tb, err)
 	out, err := c.cmd.StdoutPipe()
 	require.NoError(tb, err)
@@ -84,6 +85,7 @@ func (c *child) patientLine(want string, patience time.Duration) {
 // kill ends the process without running any deferred code.
 func (c *child) kill() {
 	_ = c.cmd.Process.Kill()
+	_ = c.stdin.Close() // for what it started
 	<-c.done
 }
 

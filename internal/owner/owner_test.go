@@ -3,6 +3,7 @@ package owner
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,4 +77,46 @@ func TestSetupIsForOneAtATime(t *testing.T) {
 	unlock, err = f.Setup(time.Second)
 	require.NoError(t, err)
 	require.NoError(t, unlock())
+}
+
+// Probes and clearing while owners start: each start ends with a file that is
+// its own and that everybody sees locked.
+func TestOwnersStartWhileOthersProbe(t *testing.T) {
+	f := Folder(filepath.Join(t.TempDir(), "owners"))
+	_, err := f.Create()
+	require.NoError(t, err)
+	done := make(chan struct{})
+	var probers sync.WaitGroup
+	for range 4 {
+		probers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				tokens, err := f.Tokens(100)
+				assert.NoError(t, err)
+				for _, token := range tokens {
+					dead, err := f.Dead(token)
+					assert.NoError(t, err)
+					if dead {
+						assert.NoError(t, f.Bury(token))
+					}
+				}
+			}
+		})
+	}
+	for range 200 {
+		o, err := f.Register()
+		require.NoError(t, err)
+		require.NoError(t, o.Check())
+		dead, err := f.Dead(o.Token)
+		require.NoError(t, err)
+		require.False(t, dead)
+		require.NoError(t, o.Check(), "nobody buries the living")
+		require.NoError(t, o.Release(true))
+	}
+	close(done)
+	probers.Wait()
 }
