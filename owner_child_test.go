@@ -21,10 +21,8 @@ func init() {
 func childOwnsAndSpawns() {
 	path := childArgs()[0]
 	journal := orExit(Open(path, nil))
-	in, claimed, err := journal.Begin(context.Background(), newIntent("order-1"))
+	_, claimed, err := journal.Begin(context.Background(), newIntent("order-1"))
 	orExit(claimed, err)
-	in.State, in.Attempts = StateInFlight, 1
-	orExit(journal.Update(context.Background(), in, nil, true))
 	heir := exec.Command(orExit(os.Executable()))
 	heir.Env = append(os.Environ(), childEnv+"=just lives")
 	heir.Stdin, heir.Stdout = os.Stdin, os.Stdout
@@ -38,7 +36,7 @@ func TestOwnerDoesNotLiveOnInAChild(t *testing.T) {
 	r := newRig(t)
 	owner := startChild(t, "owner with a child", r.path)
 	owner.awaitLine("lives")
-	held, err := r.journal.Lookup(t.Context(), "", "order-1")
+	held, err := r.journal.Lookup(t.Context(), newIntent("order-1").Scope, "order-1")
 	require.NoError(t, err)
 	require.True(t, held.Owned)
 
