@@ -136,7 +136,7 @@ func (x *exchange) next(s sent, v verdict, done Attempt) *answer {
 		slog.String("operation", next.Operation), slog.String("provider", next.Provider), slog.Int("attempt", done.Number),
 		slog.Int("status", s.status), slog.String("state", string(next.State)), slog.Duration("wait", wait))
 	if s.open {
-		s.resp.Body.Close()
+		drain(s.resp.Body)
 	}
 	return nil
 }

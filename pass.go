@@ -52,6 +52,9 @@ func (t *Transport) passAgain(req *http.Request, traced bool, again func(*http.R
 	x := exchange{t: t, ctx: ctx}
 	repeatable := req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
 	attempt := req
+	if repeatable { // whatever the base does to it, the next one starts anew
+		attempt = req.Clone(ctx)
+	}
 	for n := 1; ; n++ {
 		var trace *wire
 		if traced {

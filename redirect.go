@@ -55,7 +55,7 @@ func (x *exchange) follow(next Intent, s sent, v verdict, done Attempt) *answer 
 		return x.conclude(next, v, done, s)
 	}
 	if s.open {
-		s.resp.Body.Close()
+		drain(s.resp.Body)
 	}
 	next = afterAttempt(next, v)
 	next.Due, next.Wait = time.Time{}, 0

@@ -93,7 +93,7 @@ func report(out io.Writer, calls []call) error {
 		}
 	}
 	if !flushed(calls) {
-		return errors.New("Shutdown returned before the last outcome was synced")
+		return errors.New("the last outcome was not synced before Shutdown returned")
 	}
 	if _, unsynced := judge(without(calls, "fsync", "fdatasync")); len(unsynced) < len(sends) {
 		return errors.New("control failed: a trace without syncs was not flagged")
