@@ -64,8 +64,9 @@
 // atomically, and it forgets keys after a while. Where no contract is known,
 // nothing that may have been delivered is sent again, and the error says so.
 //
-// Credentials are never stored. A resumed request gets new ones from
-// [Client.Authorize] or from the base transport.
+// Credentials in headers and in a URL's user info are never stored; a resumed
+// request gets new ones from [Client.Authorize] or from the base transport.
+// Queries are stored whole.
 //
 // Bodies are stored in clear text, in files of mode 0600. The journal is one
 // file with its side files ("-wal", "-shm", and a folder "-owners"): they belong

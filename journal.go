@@ -26,9 +26,10 @@ type Journal interface {
 	//
 	// The row is looked for by want.ID where that is set ([ErrNotFound] if there
 	// is none), else by the newest generation of (Scope, Operation) where
-	// Operation is set, else by Adopted where that is set. Where none is found it is made exactly as want says
-	// (with Generation, Version and ID filled in), owned by this handle;
-	// want.State and want.Attempts may already count the first attempt.
+	// Operation is set, else by Adopted where that is set. Where none is found
+	// it is made exactly as want says (with Generation, Version and ID filled
+	// in), owned by this handle; want.State and want.Attempts may already count
+	// the first attempt.
 	//
 	// A found row that is pending, unknown or withdrawn and has no living owner
 	// comes back claimed, its state unchanged. A dead owner's in_flight row
@@ -233,8 +234,14 @@ type Attempt struct {
 	Started, Ended time.Time
 	Phase          string // not_sent, maybe_sent or answered
 	StatusCode     int    // zero: no answer
-	Decision       string // what was decided from it, such as "succeeded", "retry", "interrupted"
-	Error          string // without keys, bodies, queries and user info
+	// Decision is what was made of its end. Settled: succeeded, see_other,
+	// already_done, replayed, streamed, rejected, mismatch (rejected, or held in
+	// doubt). Not executed: not_sent, not_executed, try_later, redirect,
+	// credentials_refused. Perhaps executed: no_answer, answer_cut,
+	// server_error, in_flight, store_down, transient, retry, retry_advised,
+	// stored_failure, stream_broken, and interrupted, when its process died.
+	Decision string
+	Error    string // without keys, bodies, queries and user info
 }
 
 // The phases of an attempt: how far it came.
