@@ -150,7 +150,7 @@ func TestO36_PutAndDelete(t *testing.T) {
 
 func TestO37_ContentNeverMakesTheKey(t *testing.T) {
 	volatile := func(n int) string {
-		return fmt.Sprintf(`{"order":"order-1","amount":4200,"created_at":"2026-11-29T12:00:%02dZ","nonce":"%08x"}`, n, n*2654435761)
+		return fmt.Sprintf(`{"order":"order-1","amount":4200,"created_at":"2026-11-29T12:00:%02dZ","nonce":"%08x"}`, n, n*40503)
 	}
 	for name, derive := range map[string]func(Intent) string{"random keys": nil, "derived keys": DeriveKeys([]byte("secret"))} {
 		for _, restart := range []bool{false, true} {
