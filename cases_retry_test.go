@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/http"
@@ -348,6 +349,45 @@ func TestO47_RetryAfterOfEveryKind(t *testing.T) {
 					assert.GreaterOrEqual(t, wait, test.from)
 					assert.LessOrEqual(t, wait, test.to)
 				}
+			})
+		})
+	}
+}
+
+// A failed answer whose end never comes is thrown away without waiting for it.
+func TestO46_AStalledAnswerDoesNotStallTheCall(t *testing.T) {
+	for name, test := range map[string]struct {
+		method string
+		sent   int // bytes of the answer, before it stalls
+	}{
+		"journaled, above MaxResponseBody": {http.MethodPost, 2 << 10},
+		"not journaled":                    {http.MethodGet, 2 << 10},
+		"not journaled, nothing of it":     {http.MethodGet, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(t *testing.T) {
+				r := newRig(t)
+				r.transport.MaxResponseBody = 1 << 10
+				sends := 0
+				r.transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+					closeBody(req)
+					if sends++; sends > 1 {
+						return answerWith(200)(nil), nil
+					}
+					pr, pw := io.Pipe()
+					context.AfterFunc(req.Context(), func() { pw.CloseWithError(req.Context().Err()) }) // as net/http does
+					go func() { _, _ = pw.Write(make([]byte, test.sent)) }()
+					return &http.Response{StatusCode: 503, Header: http.Header{}, Body: pr, ContentLength: -1}, nil
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				req := mustRequest(t, WithOperation(ctx, "order-1"), rigURL, "")
+				req.Method = test.method
+				begun := time.Now()
+				resp, err := r.transport.RoundTrip(req)
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.Less(t, time.Since(begun), 3*time.Second, "the back-off, and little more")
 			})
 		})
 	}

@@ -367,7 +367,7 @@ func TestO54_UnwritablePlaceIsFoundAtOpen(t *testing.T) {
 			return place{filepath.Join(t.TempDir(), "none", "journal.db"), "the directory must exist", nil}
 		},
 		"path under a file": func(t *testing.T) place {
-			return place{filepath.Join(closedJournal(t), "journal.db"), "not a directory", nil}
+			return place{filepath.Join(closedJournal(t), "journal.db"), "directory", nil}
 		},
 		"a file where the owner folder goes": func(t *testing.T) place {
 			path := tempJournal(t)

@@ -25,78 +25,79 @@ func answered200(status int, pairs ...string) ending {
 	return ending{status: status, header: header(pairs...), phase: phaseAnswered}
 }
 
-// TestSettle is the status table of the design, section 5, with and without
+// settleCases is the status table of the design, section 5, with and without
 // doubt, for a server that honours keys.
+var settleCases = []struct {
+	name string
+	c    *contract.Contract
+	e    ending
+	// without earlier doubt, then with it: state, and whether it is sent again
+	clean, doubted State
+	again          bool
+	hold           HoldReason // where doubted is held
+	leavesDoubt    bool       // without earlier doubt
+}{
+	{name: "200", e: answered200(200), clean: StateSucceeded, doubted: StateSucceeded},
+	{name: "201", e: answered200(201), clean: StateSucceeded, doubted: StateSucceeded},
+	{name: "202", e: answered200(202), clean: StateSucceeded, doubted: StateSucceeded},
+	{name: "204", e: answered200(204), clean: StateSucceeded, doubted: StateSucceeded},
+	{name: "303", e: answered200(303), clean: StateSucceeded, doubted: StateSucceeded},
+	{name: "301", e: answered200(301), clean: StateHeld, doubted: StateHeld, hold: HoldRedirect, leavesDoubt: true},
+	{name: "302", e: answered200(302), clean: StateHeld, doubted: StateHeld, hold: HoldRedirect, leavesDoubt: true},
+	{name: "304", e: answered200(304), clean: StateHeld, doubted: StateHeld, hold: HoldRedirect, leavesDoubt: true},
+	{name: "307 that a hop follows", e: ending{status: 307, header: header(), phase: phaseAnswered, hop: true}, clean: StatePending, doubted: StateUnknown},
+	{name: "308 that nothing follows", e: answered200(308), clean: StateHeld, doubted: StateHeld, hold: HoldRedirect},
+	{name: "400", e: answered200(400), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
+	{name: "401", e: answered200(401), clean: StatePending, doubted: StateHeld, hold: HoldUnsettlingAnswer},
+	{name: "403", e: answered200(403), clean: StatePending, doubted: StateHeld, hold: HoldUnsettlingAnswer},
+	{name: "404", e: answered200(404), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
+	{name: "407", e: answered200(407), clean: StatePending, doubted: StateHeld, hold: HoldUnsettlingAnswer},
+	{name: "408", e: answered200(408), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "409 plain", e: answered200(409), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
+	{name: "409 in flight", e: answered200(409, "Retry-After", "1"), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "421", e: answered200(421), clean: StatePending, doubted: StateUnknown, again: true},
+	{name: "422", e: answered200(422), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
+	{name: "425", e: answered200(425), clean: StatePending, doubted: StateUnknown, again: true},
+	{name: "429", e: answered200(429), clean: StatePending, doubted: StateUnknown, again: true},
+	{name: "500", e: answered200(500), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "501", e: answered200(501), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
+	{name: "502", e: answered200(502), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "503", e: answered200(503), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "504", e: answered200(504), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "505", e: answered200(505), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
+	{name: "507", e: answered200(507), clean: StateUnknown, doubted: StateUnknown, leavesDoubt: true},
+	{name: "511", e: answered200(511), clean: StateUnknown, doubted: StateUnknown, leavesDoubt: true},
+	{name: "520", e: answered200(520), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "527", e: answered200(527), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "528", e: answered200(528), clean: StateUnknown, doubted: StateUnknown, leavesDoubt: true},
+	{name: "530", e: answered200(530), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "200 cut", e: ending{status: 200, header: header(), cut: true, phase: phaseAnswered}, clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "402 cut", e: ending{status: 402, header: header(), cut: true, phase: phaseAnswered}, clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "429 cut", e: ending{status: 429, header: header(), cut: true, phase: phaseAnswered}, clean: StatePending, doubted: StateUnknown, again: true},
+	{name: "stream", e: ending{status: 200, header: header(), stream: true, phase: phaseAnswered}, clean: StateInFlight, doubted: StateInFlight, leavesDoubt: true},
+	{name: "hidden resend, then 400", e: ending{status: 400, header: header(), resent: true, phase: phaseAnswered}, clean: StateHeld, doubted: StateHeld, hold: HoldUnsettlingAnswer, leavesDoubt: true},
+	{name: "hidden resend, then 429", e: ending{status: 429, header: header(), resent: true, phase: phaseAnswered}, clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "never written", e: ending{err: errors.New("refused"), phase: phaseNotSent}, clean: StatePending, doubted: StateUnknown, again: true},
+	{name: "never written, permanent", e: ending{err: errors.New("certificate"), phase: phaseNotSent, final: true}, clean: StatePending, doubted: StateUnknown},
+	{name: "written, no answer", e: ending{err: errors.New("reset"), phase: phaseMaybeSent}, clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "caller left after the write", e: ending{err: errors.New("cancelled"), phase: phaseMaybeSent, left: true}, clean: StateUnknown, doubted: StateUnknown, leavesDoubt: true},
+	{name: "caller left before it", e: ending{err: errors.New("cancelled"), phase: phaseNotSent, left: true}, clean: StatePending, doubted: StateUnknown},
+	{name: "replayed 402", e: answered200(402, "Idempotent-Replayed", "true"), clean: StateRejected, doubted: StateRejected},
+	{name: "replayed 500", e: answered200(500, "Idempotent-Replayed", "true"), clean: StateHeld, doubted: StateHeld, hold: HoldStoredFailure, leavesDoubt: true},
+	{name: "marker that says no", e: answered200(500, "Idempotent-Replayed", "false"), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+
+	{name: "stripe: stored 500 by advice", c: contract.StripeV1, e: answered200(500, "Stripe-Should-Retry", "false"), clean: StateHeld, doubted: StateHeld, hold: HoldStoredFailure, leavesDoubt: true},
+	{name: "stripe: 500 without advice", c: contract.StripeV1, e: answered200(500), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "stripe: key in use", c: contract.StripeV1, e: body(409, `{"error":{"code":"idempotency_key_in_use"}}`), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "stripe: mismatch", c: contract.StripeV1, e: body(400, `{"error":{"type":"idempotency_error"}}`), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
+	{name: "stripe: retry advised on a 400", c: contract.StripeV1, e: answered200(400, "Stripe-Should-Retry", "true"), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "adyen: transient 500", c: contract.Adyen, e: answered200(500, "Transient-Error", "true"), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+	{name: "adyen: 422 in flight", c: contract.Adyen, e: body(422, `{"errorCode":"704"}`), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
+}
+
 func TestSettle(t *testing.T) {
 	keys := contract.Keyed("Idempotency-Key", 24*time.Hour)
-	cases := []struct {
-		name string
-		c    *contract.Contract
-		e    ending
-		// without earlier doubt, then with it: state, and whether it is sent again
-		clean, doubted State
-		again          bool
-		hold           HoldReason // where doubted is held
-		leavesDoubt    bool       // without earlier doubt
-	}{
-		{name: "200", e: answered200(200), clean: StateSucceeded, doubted: StateSucceeded},
-		{name: "201", e: answered200(201), clean: StateSucceeded, doubted: StateSucceeded},
-		{name: "202", e: answered200(202), clean: StateSucceeded, doubted: StateSucceeded},
-		{name: "204", e: answered200(204), clean: StateSucceeded, doubted: StateSucceeded},
-		{name: "303", e: answered200(303), clean: StateSucceeded, doubted: StateSucceeded},
-		{name: "301", e: answered200(301), clean: StateHeld, doubted: StateHeld, hold: HoldRedirect, leavesDoubt: true},
-		{name: "302", e: answered200(302), clean: StateHeld, doubted: StateHeld, hold: HoldRedirect, leavesDoubt: true},
-		{name: "304", e: answered200(304), clean: StateHeld, doubted: StateHeld, hold: HoldRedirect, leavesDoubt: true},
-		{name: "307 that a hop follows", e: ending{status: 307, header: header(), phase: phaseAnswered, hop: true}, clean: StatePending, doubted: StateUnknown},
-		{name: "308 that nothing follows", e: answered200(308), clean: StateHeld, doubted: StateHeld, hold: HoldRedirect},
-		{name: "400", e: answered200(400), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
-		{name: "401", e: answered200(401), clean: StatePending, doubted: StateHeld, hold: HoldUnsettlingAnswer},
-		{name: "403", e: answered200(403), clean: StatePending, doubted: StateHeld, hold: HoldUnsettlingAnswer},
-		{name: "404", e: answered200(404), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
-		{name: "407", e: answered200(407), clean: StatePending, doubted: StateHeld, hold: HoldUnsettlingAnswer},
-		{name: "408", e: answered200(408), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "409 plain", e: answered200(409), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
-		{name: "409 in flight", e: answered200(409, "Retry-After", "1"), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "421", e: answered200(421), clean: StatePending, doubted: StateUnknown, again: true},
-		{name: "422", e: answered200(422), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
-		{name: "425", e: answered200(425), clean: StatePending, doubted: StateUnknown, again: true},
-		{name: "429", e: answered200(429), clean: StatePending, doubted: StateUnknown, again: true},
-		{name: "500", e: answered200(500), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "501", e: answered200(501), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
-		{name: "502", e: answered200(502), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "503", e: answered200(503), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "504", e: answered200(504), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "505", e: answered200(505), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
-		{name: "507", e: answered200(507), clean: StateUnknown, doubted: StateUnknown, leavesDoubt: true},
-		{name: "511", e: answered200(511), clean: StateUnknown, doubted: StateUnknown, leavesDoubt: true},
-		{name: "520", e: answered200(520), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "527", e: answered200(527), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "528", e: answered200(528), clean: StateUnknown, doubted: StateUnknown, leavesDoubt: true},
-		{name: "530", e: answered200(530), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "200 cut", e: ending{status: 200, header: header(), cut: true, phase: phaseAnswered}, clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "402 cut", e: ending{status: 402, header: header(), cut: true, phase: phaseAnswered}, clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "429 cut", e: ending{status: 429, header: header(), cut: true, phase: phaseAnswered}, clean: StatePending, doubted: StateUnknown, again: true},
-		{name: "stream", e: ending{status: 200, header: header(), stream: true, phase: phaseAnswered}, clean: StateInFlight, doubted: StateInFlight, leavesDoubt: true},
-		{name: "hidden resend, then 400", e: ending{status: 400, header: header(), resent: true, phase: phaseAnswered}, clean: StateHeld, doubted: StateHeld, hold: HoldUnsettlingAnswer, leavesDoubt: true},
-		{name: "hidden resend, then 429", e: ending{status: 429, header: header(), resent: true, phase: phaseAnswered}, clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "never written", e: ending{err: errors.New("refused"), phase: phaseNotSent}, clean: StatePending, doubted: StateUnknown, again: true},
-		{name: "never written, permanent", e: ending{err: errors.New("certificate"), phase: phaseNotSent, final: true}, clean: StatePending, doubted: StateUnknown},
-		{name: "written, no answer", e: ending{err: errors.New("reset"), phase: phaseMaybeSent}, clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "caller left after the write", e: ending{err: errors.New("cancelled"), phase: phaseMaybeSent, left: true}, clean: StateUnknown, doubted: StateUnknown, leavesDoubt: true},
-		{name: "caller left before it", e: ending{err: errors.New("cancelled"), phase: phaseNotSent, left: true}, clean: StatePending, doubted: StateUnknown},
-		{name: "replayed 402", e: answered200(402, "Idempotent-Replayed", "true"), clean: StateRejected, doubted: StateRejected},
-		{name: "replayed 500", e: answered200(500, "Idempotent-Replayed", "true"), clean: StateHeld, doubted: StateHeld, hold: HoldStoredFailure, leavesDoubt: true},
-		{name: "marker that says no", e: answered200(500, "Idempotent-Replayed", "false"), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-
-		{name: "stripe: stored 500 by advice", c: contract.StripeV1, e: answered200(500, "Stripe-Should-Retry", "false"), clean: StateHeld, doubted: StateHeld, hold: HoldStoredFailure, leavesDoubt: true},
-		{name: "stripe: 500 without advice", c: contract.StripeV1, e: answered200(500), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "stripe: key in use", c: contract.StripeV1, e: body(409, `{"error":{"code":"idempotency_key_in_use"}}`), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "stripe: mismatch", c: contract.StripeV1, e: body(400, `{"error":{"type":"idempotency_error"}}`), clean: StateRejected, doubted: StateHeld, hold: HoldUnsettlingAnswer},
-		{name: "stripe: retry advised on a 400", c: contract.StripeV1, e: answered200(400, "Stripe-Should-Retry", "true"), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "adyen: transient 500", c: contract.Adyen, e: answered200(500, "Transient-Error", "true"), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-		{name: "adyen: 422 in flight", c: contract.Adyen, e: body(422, `{"errorCode":"704"}`), clean: StateUnknown, doubted: StateUnknown, again: true, leavesDoubt: true},
-	}
-	for _, test := range cases {
+	for _, test := range settleCases {
 		t.Run(test.name, func(t *testing.T) {
 			c := test.c
 			if c == nil {

@@ -15,60 +15,62 @@ import (
 	"github.com/idem-go/idem/faultinjection"
 )
 
+// refusals are the ways in which a call ends before it reaches its intent.
+var refusals = map[string]func(t *testing.T, r *rig, req *http.Request) error{
+	"cancelled context": func(t *testing.T, r *rig, req *http.Request) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := r.client.Do("order-1", req.WithContext(ctx))
+		return err
+	},
+	"cancelled context, through an SDK": func(t *testing.T, r *rig, req *http.Request) error {
+		ctx, cancel := context.WithCancel(WithOperation(t.Context(), "order-1"))
+		cancel()
+		_, err := r.client.HTTPClient().Do(req.WithContext(ctx))
+		return err
+	},
+	"broken body": func(t *testing.T, r *rig, req *http.Request) error {
+		req.Body, req.ContentLength = io.NopCloser(iotest.ErrReader(errors.New("disk gone"))), -1
+		_, err := r.client.Do("order-1", req)
+		return err
+	},
+	"bad header": func(t *testing.T, r *rig, req *http.Request) error {
+		req.Header["X-A"] = []string{"\n"}
+		_, err := r.client.Do("order-1", req)
+		return err
+	},
+	"shut down": func(t *testing.T, r *rig, req *http.Request) error {
+		require.NoError(t, r.client.Shutdown(t.Context()))
+		_, err := r.client.Do("order-1", req)
+		return err
+	},
+	"shut down, through an SDK": func(t *testing.T, r *rig, req *http.Request) error {
+		require.NoError(t, r.client.Shutdown(t.Context()))
+		_, err := r.client.HTTPClient().Do(req.WithContext(WithOperation(t.Context(), "order-1")))
+		return err
+	},
+	"invalid policy": func(t *testing.T, r *rig, req *http.Request) error {
+		broken := &Transport{Journal: r.journal, Retry: RetryPolicy{MaxAttempts: -1}}
+		_, err := NewClient(broken).Do("order-1", req)
+		return err
+	},
+	"journal closed": func(t *testing.T, r *rig, req *http.Request) error {
+		require.NoError(t, r.journal.Close())
+		_, err := r.client.Do("order-1", req)
+		require.ErrorIs(t, err, ErrJournal)
+		return err
+	},
+	"continued with a cancelled context": func(t *testing.T, r *rig, _ *http.Request) error {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := r.client.Continue(ctx, "order-1")
+		return err
+	},
+}
+
 // A call that is refused before it reaches its intent does not say "not sent" of
 // an operation that an earlier call may have executed (P9).
 func TestRefusedCallTellsWhatAnEarlierOneLeft(t *testing.T) {
-	refusals := map[string]func(t *testing.T, r *rig, req *http.Request) error{
-		"cancelled context": func(t *testing.T, r *rig, req *http.Request) error {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			_, err := r.client.Do("order-1", req.WithContext(ctx))
-			return err
-		},
-		"cancelled context, through an SDK": func(t *testing.T, r *rig, req *http.Request) error {
-			ctx, cancel := context.WithCancel(WithOperation(t.Context(), "order-1"))
-			cancel()
-			_, err := r.client.HTTPClient().Do(req.WithContext(ctx))
-			return err
-		},
-		"broken body": func(t *testing.T, r *rig, req *http.Request) error {
-			req.Body, req.ContentLength = io.NopCloser(iotest.ErrReader(errors.New("disk gone"))), -1
-			_, err := r.client.Do("order-1", req)
-			return err
-		},
-		"bad header": func(t *testing.T, r *rig, req *http.Request) error {
-			req.Header["X-A"] = []string{"\n"}
-			_, err := r.client.Do("order-1", req)
-			return err
-		},
-		"shut down": func(t *testing.T, r *rig, req *http.Request) error {
-			require.NoError(t, r.client.Shutdown(t.Context()))
-			_, err := r.client.Do("order-1", req)
-			return err
-		},
-		"shut down, through an SDK": func(t *testing.T, r *rig, req *http.Request) error {
-			require.NoError(t, r.client.Shutdown(t.Context()))
-			_, err := r.client.HTTPClient().Do(req.WithContext(WithOperation(t.Context(), "order-1")))
-			return err
-		},
-		"invalid policy": func(t *testing.T, r *rig, req *http.Request) error {
-			broken := &Transport{Journal: r.journal, Retry: RetryPolicy{MaxAttempts: -1}}
-			_, err := NewClient(broken).Do("order-1", req)
-			return err
-		},
-		"journal closed": func(t *testing.T, r *rig, req *http.Request) error {
-			require.NoError(t, r.journal.Close())
-			_, err := r.client.Do("order-1", req)
-			require.ErrorIs(t, err, ErrJournal)
-			return err
-		},
-		"continued with a cancelled context": func(t *testing.T, r *rig, _ *http.Request) error {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			_, err := r.client.Continue(ctx, "order-1")
-			return err
-		},
-	}
 	for name, refuse := range refusals {
 		t.Run(name, func(t *testing.T) {
 			virtually(t, func(t *testing.T) {
