@@ -1,0 +1,89 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// Prepare journals req as the named operation and does not send it: a durable
+// outbox. The intent is delivered by the next Resume, whatever happens to this
+// process, and by Do with the same request, whose failure then says "not
+// delivered yet" and never "not sent". Withdraw takes it back while nothing can
+// have executed.
+//
+// An operation that the journal knows already, for the same request, is
+// returned as it stands. Requests that are not journaled (such as a GET) are
+// refused, and so are those whose credentials would have to be withheld while
+// no Authorize could supply them later. The body of req is read and closed.
+func (c *Client) Prepare(operation string, req *http.Request) (Intent, error) {
+	ctx := req.Context()
+	leave, err := c.enter(ctx, operation)
+	if err != nil {
+		closeBody(req)
+		return Intent{}, err
+	}
+	defer leave()
+	x, err := c.preparation(operation, req)
+	if err != nil {
+		if x == nil || !x.bodyRead {
+			closeBody(req)
+		}
+		return Intent{}, c.refuse(ctx, operation, err)
+	}
+	want := &x.want
+	want.State, want.Attempts, want.Prepared = StatePending, 0, true
+	want.FirstSent, want.Expires = want.Settled, want.Settled
+	got, claimed, err := x.t.Journal.Begin(ctx, *want)
+	switch {
+	case err != nil:
+		return Intent{}, x.noClaim(err).err
+	case string(got.Fingerprint) != string(want.Fingerprint) || got.Operation != operation:
+		return shown(got), x.unclaimed(got).err
+	case !claimed:
+		return shown(got), nil
+	}
+	x.in = got
+	next := got
+	next.Claimed = false
+	if got.State == StateWithdrawn { // the caller wants it again
+		next.State, next.Prepared = StatePending, true
+		next.Settled = want.Settled
+	}
+	recorded, err := x.record(next, nil, true)
+	if err != nil {
+		return shown(got), failed(got, ErrUnknownOutcome, journalError(err), "journaled, but it could not be let go; it will be delivered after a restart")
+	}
+	if got.Version == 1 {
+		x.t.Observer.recorded(ctx, shown(recorded))
+	}
+	return shown(recorded), nil
+}
+
+// preparation describes the request of Prepare.
+func (c *Client) preparation(operation string, req *http.Request) (*exchange, error) {
+	t := c.Transport
+	switch {
+	case operation == "":
+		return nil, ErrNoOperation
+	case req.URL == nil:
+		return nil, errors.New("request has no URL")
+	case safeMethod(req.Method):
+		return nil, fmt.Errorf("a %s is not journaled: just send it", req.Method)
+	}
+	if err := t.ready(); err != nil {
+		return nil, err
+	}
+	ctx := context.WithValue(req.Context(), callKey{}, &call{operation: operation, explicit: true})
+	x, err := t.newExchange(req.WithContext(ctx), t.contracts().Resolve(req))
+	switch {
+	case err != nil:
+		return x, err
+	case x.passes != nil:
+		return x, errors.New("a request for a token is not journaled: just send it")
+	case len(x.want.Withheld) > 0 && c.Authorize == nil:
+		return x, fmt.Errorf("its credentials (%v) are not stored, and Client.Authorize is nil", x.want.Withheld)
+	}
+	return x, nil
+}
