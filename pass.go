@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptrace"
+	"time"
 )
 
 // This file is for requests that are not journaled. They pass as if the
@@ -103,11 +104,16 @@ func rewound(req *http.Request) (*http.Request, error) {
 	return next, nil
 }
 
-// maxDrain bounds what is read of an answer that is thrown away, so that its
-// connection can be used again.
-const maxDrain = 64 << 10
+// maxDrain and drainPatience bound what is read of an answer that is thrown
+// away, so that its connection can be used again.
+const (
+	maxDrain      = 64 << 10
+	drainPatience = 50 * time.Millisecond
+)
 
 func drain(body io.ReadCloser) {
+	over := time.AfterFunc(drainPatience, func() { _ = body.Close() }) // ends a read that would wait
+	defer over.Stop()
 	_, _ = io.CopyN(io.Discard, body, maxDrain)
 	_ = body.Close()
 }
