@@ -23,9 +23,6 @@ import (
 // Handles that are processes: each Open starts this test binary again, which
 // opens the journal and does what it is told over its pipes. Kill is kill -9.
 func TestSQLiteProcesses(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a process for each handle")
-	}
 	journaltest.Run(t, func(t *testing.T) journaltest.Store {
 		path := filepath.Join(t.TempDir(), "journal.db")
 		return journaltest.Store{
