@@ -18,9 +18,11 @@ type Client struct {
 	// Transport sends. It is required.
 	Transport *Transport
 	// Authorize puts fresh credentials into a request that is sent from the
-	// journal, by Resume and Continue, since credentials are never stored. It
-	// must not change anything else. nil means that requests whose credentials
-	// were withheld are held: credentials.
+	// journal, by Resume and Continue, since credentials are never stored. Only
+	// headers that it adds, and the URL's user info, are taken. When it fails,
+	// Resume tries again later, as one of its ResumeAttempts. nil means that
+	// Resume holds requests whose credentials were withheld (held:
+	// credentials), and Continue refuses them.
 	Authorize func(req *http.Request, in Intent) error
 
 	mu     sync.Mutex

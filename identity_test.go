@@ -363,15 +363,28 @@ func TestScopeHeadersAreInTheFingerprint(t *testing.T) {
 	})
 }
 
-// Shutdown makes what was posted durable.
+// flushedJournal sees whether it is flushed.
+type flushedJournal struct {
+	Journal
+	flushes int
+	err     error
+}
+
+func (j *flushedJournal) Flush(context.Context) error { j.flushes++; return j.err }
+
+// Shutdown flushes the journal once its calls are over, and tells if that
+// failed. That the flush is a sync is shown by internal/tracecheck.
 func TestShutdownFlushes(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
+		journal := &flushedJournal{Journal: r.journal}
+		r.transport.Journal = journal
 		_, _, err := r.do(t.Context(), "order-1", orderBody(1))
 		require.NoError(t, err)
+		require.Zero(t, journal.flushes)
 		require.NoError(t, r.client.Shutdown(t.Context()))
-		r.journal.store.Die()
-		r.open()
-		assert.Equal(t, StateSucceeded, r.lookup("order-1").State)
+		require.Equal(t, 1, journal.flushes)
+		journal.err = errDisk
+		require.ErrorIs(t, r.client.Shutdown(t.Context()), errDisk)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 )
 
 // Prepare journals req as the named operation and does not send it: a durable
@@ -34,7 +35,7 @@ func (c *Client) Prepare(operation string, req *http.Request) (Intent, error) {
 	}
 	want := &x.want
 	want.State, want.Attempts, want.Prepared = StatePending, 0, true
-	want.FirstSent, want.Expires = want.Settled, want.Settled
+	want.FirstSent, want.Expires = time.Time{}, time.Time{} // nothing is sent yet
 	got, claimed, err := x.t.Journal.Begin(ctx, *want)
 	switch {
 	case err != nil:
@@ -49,7 +50,7 @@ func (c *Client) Prepare(operation string, req *http.Request) (Intent, error) {
 	next.Claimed = false
 	if got.State == StateWithdrawn { // the caller wants it again
 		next.State, next.Prepared = StatePending, true
-		next.Settled = want.Settled
+		next.Settled = time.Time{}
 	}
 	recorded, err := x.record(next, nil, true)
 	if err != nil {

@@ -90,13 +90,9 @@ func (c *Client) resume(ctx context.Context, in Intent, report *Report) error {
 	x := &exchange{t: t, ctx: ctx, in: in, want: in, call: &call{}, authorize: c.Authorize, resumed: true}
 	before := in.Attempts
 	var a *answer
-	switch req, err := t.asRequest(ctx, in); {
-	case in.State == StateHeld: // a damaged row: the journal held it
-		report.Held = append(report.Held, shown(in))
-		return nil
-	case err != nil:
+	if req, err := t.asRequest(ctx, in); err != nil {
 		a = x.refused(admission{hold: HoldChecksum, why: HoldChecksum})
-	default:
+	} else {
 		x.contract = t.contracts().Resolve(req)
 		a = x.pursue()
 	}

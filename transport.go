@@ -76,8 +76,10 @@ type Transport struct {
 	// crash: else the effect may happen twice, under two keys.
 	ResumeUnnamed bool
 	// Secrets are further names of headers that are never stored. Headers whose
-	// name holds auth, token, secret, key, password, signature, session or
-	// cookie never are.
+	// name says that they are credentials never are: those with auth, token,
+	// secret, key, passw, passphrase, signature, session, cookie, credential,
+	// assertion, bearer, hmac or jwt anywhere in it, or pass, sign, sig, otp,
+	// pin, dpop or cert as a word of it. nil means no further ones.
 	Secrets []string
 	// MaxRequestBody is the largest body in bytes that is journaled; a larger
 	// one is refused unsent. Zero means 1 MiB.
