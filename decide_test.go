@@ -133,6 +133,8 @@ func TestWithdrawIsRefusedInDoubt(t *testing.T) {
 		r, seen := heldRig(t)
 		_, err := r.client.Withdraw(t.Context(), seen, "ann", "")
 		requireUnknown(t, err, StateHeld)
+		require.ErrorContains(t, err, "resolve it instead")
+		require.NotErrorIs(t, err, ErrJournal, "refused before the journal is asked")
 
 		r.transport.Retry = RetryPolicy{MaxAttempts: 1}
 		r.transport.Base = answering(answerWith(401))
