@@ -397,3 +397,56 @@ func TestStreamClosedDuringARead(t *testing.T) {
 	<-read
 	assert.Equal(t, HoldNotKept, r.lookup("order-1").HoldReason)
 }
+
+// A resume goes to no other origin: the intent is held.
+func TestResumeStaysAtItsOrigin(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t, faultinjection.Status(503), faultinjection.Redirect(307, "http://elsewhere.example/pay"))
+		r.transport.Retry.MaxAttempts = 1
+		_, _, err := r.do(t.Context(), "order-1", orderBody(1))
+		requireUnknown(t, err, StateUnknown)
+		time.Sleep(time.Minute)
+		report, err := r.client.Resume(t.Context())
+		require.NoError(t, err)
+		require.Len(t, report.Held, 1)
+		assert.Equal(t, HoldRedirect, report.Held[0].HoldReason)
+		r.sameKeyAndBytes(2)
+		assert.Equal(t, "provider.example", r.arrivals()[1].Host)
+	})
+}
+
+// Authorize may fail for a while: it is asked again, a bounded number of times.
+func TestAuthorizeThatFailsIsAskedAgain(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t, faultinjection.DieAfterEffect)
+		r.transport.Retry = RetryPolicy{MaxAttempts: 1, ResumeAttempts: 3}
+		_, _, err := r.do(t.Context(), "order-1", orderBody(1))
+		requireUnknown(t, err, StateUnknown)
+		asked, works := 0, false
+		r.client.Authorize = func(*http.Request, Intent) error {
+			if asked++; works {
+				return nil
+			}
+			return errors.New("vault is down")
+		}
+		resume := func() Intent {
+			time.Sleep(time.Minute)
+			_, err := r.client.Resume(t.Context())
+			require.NoError(t, err)
+			return r.lookup("order-1")
+		}
+		in := resume()
+		assert.Equal(t, StateUnknown, in.State)
+		assert.Equal(t, 1, in.Resumes)
+		assert.False(t, in.Due.IsZero())
+		resume()
+		in = resume()
+		assert.Equal(t, StateHeld, in.State, "not for ever")
+		assert.Len(t, r.arrivals(), 1, "never sent bare")
+		works = true
+		_, err = r.client.Release(t.Context(), in, "ann", "the vault is up")
+		require.NoError(t, err)
+		assert.Equal(t, StateSucceeded, resume().State)
+		assert.Equal(t, 4, asked)
+	})
+}
