@@ -275,7 +275,7 @@ func TestBaseMayHaveOperationsOfItsOwn(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
 		good := r.transport.Base
-		inner := NewClient(&Transport{Journal: r.journal, Contracts: rigContract(), Base: good})
+		inner := NewClient(&Transport{Name: "signer", Journal: r.journal, Contracts: rigContract(), Base: good})
 		r.transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
 			resp, err := inner.Do("sign-1", mustRequest(t, req.Context(), "http://provider.example/sign", orderBody(2)))
 			if err != nil {

@@ -24,10 +24,29 @@ type Client struct {
 	// Resume holds requests whose credentials were withheld (held:
 	// credentials), and Continue refuses them.
 	Authorize func(req *http.Request, in Intent) error
+	// OnSettled is told, by Resume and Run, of every final state that no call
+	// returned: what a resume, Verify or Resolve settled, and what became of a
+	// prepared intent, whoever settled it. nil acknowledges it; after an error,
+	// a panic or a crash it is told again, with back-off (so at least once), by
+	// one process at a time for each operation, older generations first. The
+	// intent comes with its Outcome. ctx is that of Resume or Run. nil means
+	// that nothing is owed for what settles meanwhile.
+	OnSettled func(ctx context.Context, in Intent) error
+	// Verify looks at the provider's side, with a read, whether the effect of an
+	// intent is there: StateSucceeded with proof, StateUnknown without. Resume
+	// and Run ask it before they send again what may have executed, and for what
+	// is held in doubt, at growing intervals from a minute to six hours. "Not
+	// there" settles nothing: it only lets a resend go on that is allowed anyway.
+	// After an error the resend waits, as one of the ResumeAttempts. ctx ends
+	// after RetryPolicy.AttemptTimeout (zero: 30 s). nil means no look.
+	Verify func(ctx context.Context, in Intent) (State, error)
 
-	mu     sync.Mutex
-	closed bool
-	open   sync.WaitGroup
+	mu       sync.Mutex
+	closed   bool
+	open     sync.WaitGroup
+	stopping context.Context // ends at Shutdown; nil: nobody asked for it yet
+	stop     context.CancelFunc
+	known    *tenant // this client among the living; nil: not used yet
 }
 
 // NewClient returns a client over t.
@@ -51,6 +70,9 @@ func (d callDoor) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	defer leave()
+	if d.c.OnSettled != nil {
+		req = req.WithContext(context.WithValue(req.Context(), tellsKey{}, true))
+	}
 	return d.c.Transport.RoundTrip(req)
 }
 
@@ -62,9 +84,12 @@ func (c *Client) enter(ctx context.Context, operation string) (leave func(), err
 		return nil, refusal(Intent{Operation: operation}, ErrNotSent, errors.New("Client.Transport is nil"))
 	}
 	c.mu.Lock()
-	if c.closed {
+	if err = c.alive(); err == nil && c.closed {
+		err = fmt.Errorf("the client was shut down: %w", ErrClosed)
+	}
+	if err != nil {
 		c.mu.Unlock()
-		return nil, c.Transport.unusable(ctx, operation, fmt.Errorf("the client was shut down: %w", ErrClosed))
+		return nil, c.Transport.unusable(ctx, operation, err)
 	}
 	c.open.Add(1)
 	c.mu.Unlock()
@@ -154,7 +179,10 @@ func withoutURL(err error, key string) error {
 // Lookup returns the newest generation of the operation, in the scope of the
 // context or the transport, or [ErrNotFound]. It never sends.
 func (c *Client) Lookup(ctx context.Context, operation string) (Intent, error) {
-	if err := c.usable(operation); err != nil {
+	if operation == "" {
+		return Intent{}, fmt.Errorf("idem: %w", ErrNoOperation)
+	}
+	if err := c.usable(); err != nil {
 		return Intent{}, err
 	}
 	in, err := c.Transport.Journal.Lookup(ctx, c.Transport.scope(ctx), operation)
@@ -165,14 +193,29 @@ func (c *Client) Lookup(ctx context.Context, operation string) (Intent, error) {
 }
 
 // usable checks what every call on the journal needs.
-func (c *Client) usable(operation string) error {
-	switch {
-	case operation == "":
-		return fmt.Errorf("idem: %w", ErrNoOperation)
-	case c.Transport == nil || c.Transport.Journal == nil:
+func (c *Client) usable() error {
+	if c.Transport == nil || c.Transport.Journal == nil {
 		return fmt.Errorf("idem: %w: the client has no Transport with a Journal", ErrJournal)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.alive(); err != nil {
+		return fmt.Errorf("idem: %w", err)
+	}
 	return nil
+}
+
+// stopped is a context that ends at Shutdown.
+func (c *Client) stopped() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopping == nil {
+		c.stopping, c.stop = context.WithCancel(context.Background())
+		if c.closed {
+			c.stop()
+		}
+	}
+	return c.stopping
 }
 
 // Continue goes on with an operation from the journal alone: it gives the
@@ -197,7 +240,8 @@ func (c *Client) Continue(ctx context.Context, operation string) (*http.Response
 		return nil, t.unusable(ctx, operation, err)
 	}
 	x := &exchange{
-		t: t, ctx: ctx, call: &call{operation: operation, explicit: true}, authorize: c.Authorize,
+		t: t, ctx: ctx, call: &call{operation: operation, explicit: true},
+		authorize: c.Authorize, tells: c.OnSettled != nil,
 		want: Intent{ID: in.ID, Scope: in.Scope, Operation: operation, Fingerprint: in.Fingerprint},
 	}
 	req, err := t.asRequest(ctx, in)
@@ -210,13 +254,18 @@ func (c *Client) Continue(ctx context.Context, operation string) (*http.Response
 	return c.outcome(operation, resp, failure, a.result)
 }
 
-// Shutdown refuses new calls, waits for the open ones, makes what they recorded
+// Shutdown refuses new calls, ends Run, waits for the open calls, makes what they recorded
 // durable if the journal can, and leaves it open for its owner to close. A
 // stream that was handed over is no open call any more. It returns the context's
 // error if that ends first; calls go on then.
 func (c *Client) Shutdown(ctx context.Context) error {
 	c.mu.Lock()
 	c.closed = true
+	if c.stop != nil {
+		c.stop()
+	}
+	c.known.leave()
+	c.known = nil
 	c.mu.Unlock()
 	done := make(chan struct{})
 	go func() {

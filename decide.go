@@ -72,7 +72,7 @@ func (c *Client) Resolve(ctx context.Context, seen Intent, to State, by, note st
 		}
 		next.State, next.HoldReason, next.Doubt = to, "", false
 		next.Settled, next.Due, next.Wait = now, time.Time{}, 0
-		next.Outcome = &Outcome{}
+		next.Outcome, next.Notify = &Outcome{}, c.OnSettled != nil
 		return ""
 	})
 }
@@ -96,8 +96,8 @@ func (c *Client) Withdraw(ctx context.Context, seen Intent, by, note string) (In
 
 // decide records a person's decision, unless change says why not.
 func (c *Client) decide(ctx context.Context, seen Intent, by, note string, change func(*Intent, *contract.Contract, time.Time) string) (Intent, error) {
-	if c.Transport == nil || c.Transport.Journal == nil {
-		return seen, errors.New("idem: the client has no Transport with a Journal")
+	if err := c.usable(); err != nil {
+		return seen, err
 	}
 	t := c.Transport
 	if err := t.ready(); err != nil {
@@ -132,5 +132,6 @@ func (c *Client) decide(ctx context.Context, seen Intent, by, note string, chang
 		return seen, failed(seen, class, journalError(err), "the decision could not be recorded")
 	}
 	t.Observer.ended(ctx, shown(recorded))
+	t.wake()
 	return recorded, nil
 }

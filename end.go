@@ -40,6 +40,7 @@ func (x *exchange) conclude(in Intent, v verdict, done Attempt, s sent) *answer 
 	next := conclude(in, x.contract, v, t.Retry, x.resumed, now)
 	if next.State.Final() {
 		next.Outcome = x.outcome(s, v)
+		next.Notify = x.owes(next)
 	}
 	recorded, err := x.record(next, &done, mustSync(next, x.contract, v, now))
 	a := &answer{resp: s.resp, body: s.body, broken: s.broken, open: s.open, left: s.left}
@@ -82,6 +83,9 @@ func (x *exchange) ended(in Intent, done Attempt) {
 	t.log().LogAttrs(x.ctx, level, message, slog.String("operation", in.Operation), slog.String("provider", in.Provider),
 		slog.Int("attempt", done.Number), slog.Int("status", done.StatusCode), slog.String("state", string(in.State)),
 		slog.String("reason", string(in.HoldReason)), slog.String("err", done.Error))
+	if in.Notify || !in.State.Final() {
+		t.wake()
+	}
 }
 
 // outcome is what is kept of a final answer.
@@ -173,6 +177,9 @@ func (x *exchange) refused(may admission) *answer {
 	if may.hold != "" {
 		next.State, next.HoldReason = StateHeld, may.hold
 		next.Settled, next.Due, next.Wait = x.t.clock.now(), time.Time{}, 0
+		if x.verify != nil && next.Doubt { // it was read just now
+			next.Due, next.Wait = next.Settled.Add(verifyEvery), verifyEvery
+		}
 	}
 	recorded, err := x.record(next, nil, may.hold != "")
 	if err != nil {
@@ -193,13 +200,22 @@ func (x *exchange) lacksCredentials(err error) *answer {
 	switch {
 	case !x.resumed:
 		return x.end("credentials_missing", err)
-	case x.authorize == nil || x.in.Resumes >= x.t.Retry.resumeAttempts():
+	case x.authorize == nil:
 		return x.refused(admission{hold: HoldCredentials, why: HoldCredentials})
+	}
+	return x.tryLater("credentials_missing", err, HoldCredentials)
+}
+
+// tryLater ends a resume that could not come to its attempt, as one of its
+// ResumeAttempts; then the intent is held.
+func (x *exchange) tryLater(decision string, why error, hold HoldReason) *answer {
+	if x.in.Resumes >= x.t.Retry.resumeAttempts() {
+		return x.refused(admission{hold: hold, why: hold})
 	}
 	x.in.Resumes++
 	wait := x.t.Retry.backoff(x.in.Resumes)
 	x.in.Due, x.in.Wait = x.t.clock.now().Add(wait), wait
-	return x.end("credentials_missing", err)
+	return x.end(decision, why)
 }
 
 // stream hands a successful answer over while it arrives. From then on the
@@ -232,6 +248,7 @@ func (x *exchange) streamEnded(clean bool, v verdict, done Attempt, s sent) {
 	next := conclude(x.in, x.contract, end, x.t.Retry, x.resumed, done.Ended)
 	if clean {
 		next.Outcome = x.outcome(s, end)
+		next.Notify = x.owes(next)
 	}
 	recorded, err := x.record(next, &done, true)
 	if err != nil {

@@ -25,12 +25,15 @@ type exchange struct {
 	passes   func(*http.Request) (*http.Response, error) // not journaled: goes this way instead
 	bodyRead bool                                        // and closed
 
-	authorize  func(*http.Request, Intent) error // credentials where req is nil
-	resumed    bool                              // no caller waits: one attempt
-	hop        *Intent                           // the intent as the redirect left it
-	target     *url.URL                          // where the hop goes; nil: the stored URL
-	targetHost string                            // the Host header there, where it is not the URL's
-	hops       int                               // followed by ourselves
+	authorize  func(*http.Request, Intent) error            // credentials where req is nil
+	verify     func(context.Context, Intent) (State, error) // asked before a resend
+	resumed    bool                                         // no caller waits: one attempt
+	tells      bool                                         // there is an OnSettled
+	sent       func()                                       // told when the attempt is on the wire; nil: nobody
+	hop        *Intent                                      // the intent as the redirect left it
+	target     *url.URL                                     // where the hop goes; nil: the stored URL
+	targetHost string                                       // the Host header there, where it is not the URL's
+	hops       int                                          // followed by ourselves
 
 	in    Intent // as claimed
 	fresh bool   // Begin counted the first attempt already
@@ -76,6 +79,9 @@ func (x *exchange) made() int { return x.call.made(x.budget()) }
 
 // attempts sends until the intent is settled or this call ends.
 func (x *exchange) attempts() *answer {
+	if a := x.verified(); a != nil {
+		return a
+	}
 	if x.in.Request == nil {
 		return x.end("request_not_kept", errors.New("its stored request was pruned: call the operation with its request"))
 	}
@@ -95,6 +101,10 @@ func (x *exchange) attempts() *answer {
 		s.hop = x.followed(s.resp)
 		v := settle(x.in, x.contract, s.ending)
 		v.wait = askedWait(s.header, x.contract, s.at)
+		if x.resumed && x.authorize != nil {
+			v = withOtherCredentials(x.in, v, s.status)
+		}
+		x.learn(v, s.status)
 		done := Attempt{
 			Number: x.in.Attempts, Started: started, Ended: x.t.clock.now(), Phase: s.phase,
 			StatusCode: s.status, Decision: v.decision,
@@ -177,7 +187,7 @@ func (x *exchange) admit() *answer {
 	if x.fresh {
 		return x.stay()
 	}
-	may := admit(x.in, x.contract, x.t.Retry, x.resumed, x.t.ResumeUnnamed, x.t.clock.now())
+	may := x.mayResend()
 	if x.hop != nil && x.in.Version <= x.hop.Version+1 || x.hops > 0 {
 		may.wait = 0 // the due time was set to leave room for this very hop
 	}
@@ -194,6 +204,10 @@ func (x *exchange) admit() *answer {
 		return x.stay()
 	}
 	return nil
+}
+
+func (x *exchange) mayResend() admission {
+	return admit(x.in, x.contract, x.t.Retry, x.resumed, x.t.ResumeUnnamed, x.t.clock.now())
 }
 
 // stay ends the exchange if its caller has left.

@@ -59,6 +59,7 @@ func (c *Client) Prepare(operation string, req *http.Request) (Intent, error) {
 	if got.Version == 1 {
 		x.t.Observer.recorded(ctx, shown(recorded))
 	}
+	x.t.wake()
 	return shown(recorded), nil
 }
 

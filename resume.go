@@ -12,85 +12,77 @@ import (
 
 // Report is what one pass of Resume did.
 type Report struct {
-	Sent    int            // attempts that went out
-	Settled int            // intents that became final
-	Waiting int            // intents of this pass that are left for later
-	Held    []Intent       // intents that became held, in this pass
-	Skipped map[string]int // intents not looked at, by reason
-	Next    time.Time      // when the first of what is not due yet is due; zero: nothing waits
+	Sent     int            // attempts that went out
+	Settled  int            // intents that became final
+	Waiting  int            // intents that were tried and are left for later
+	Held     []Intent       // intents that became held in this pass
+	Notified int            // settlements that OnSettled took
+	Skipped  map[string]int // due intents that are left for later without an attempt, by reason
+	Next     time.Time      // when the first of what is not due yet is due; zero: nothing waits
 }
-
-// resumePage is how many intents one claim takes: they are claimed together,
-// so the number is what a dead process can hold up.
-const resumePage = 16
 
 // Resume is one pass over all that is due now and was left by a call that
 // ended, or by a process that died: one attempt each, under the same key with
 // the same bytes, as long as the provider remembers the key. It takes only
-// intents of the transport's Name. What may not be sent is held.
+// intents of the transport's Name. What may not be sent is held; what settled
+// is told to OnSettled; what is held in doubt is read by Verify.
+//
+// At most 32 attempts run at a time, 8 of them at one destination (scheme, host
+// and port). A destination that asked for a pause, or that used up its retry
+// budget (32 resends that settle nothing, and one more per second), is skipped,
+// and its intents become due later. An intent whose process died during the
+// attempt is sent alone, after all others.
 //
 // It returns an error only where the journal failed or ctx ended; the Report
 // says then what was done until there.
 func (c *Client) Resume(ctx context.Context) (Report, error) {
-	report := Report{Skipped: map[string]int{}}
-	leave, err := c.enter(ctx, "")
+	s, leave, err := c.sweep(ctx, "resume")
 	if err != nil {
-		return report, err
+		return Report{Skipped: map[string]int{}}, err
 	}
 	defer leave()
-	t := c.Transport
-	if err := t.ready(); err != nil {
-		return report, fmt.Errorf("idem: resume: %w", err)
-	}
-	if t.Journal == nil {
-		return report, fmt.Errorf("idem: resume: %w: Transport.Journal is nil", ErrJournal)
-	}
-	now := t.clock.now()
+	err = s.once()
+	return s.report, err
+}
+
+// once is one pass.
+func (s *sweep) once() error {
+	defer s.finish()
+	now := s.t.clock.now()
 	for {
-		due, next, err := t.Journal.ClaimDue(ctx, now, Filter{Name: t.Name, Limit: resumePage})
+		idle := s.busy() == 0 // what runs may yet leave a settlement to tell
+		due, next, err := s.claim(now)
 		if err != nil {
-			return report, err
+			return err
 		}
-		report.Next = next
-		if len(due) == 0 {
-			return report, nil
+		s.report.Next = next
+		s.work(due)
+		switch {
+		case s.ctx.Err() != nil:
+			return fmt.Errorf("idem: resume: %w", context.Cause(s.ctx))
+		case len(due) == 0 && idle:
+			s.verifyHeld(now)
+			return s.failure()
+		case len(due) == 0 || s.busy() >= sweepAttempts:
+			s.await()
 		}
-		if err := c.resumeAll(ctx, due, &report); err != nil {
-			return report, err
-		}
-		if ctx.Err() != nil {
-			return report, fmt.Errorf("idem: resume: %w", context.Cause(ctx))
+		if !s.goesOn() {
+			return s.failure()
 		}
 	}
 }
 
-// resumeAll makes one attempt of each claimed intent. What it does not come to
-// is given back.
-func (c *Client) resumeAll(ctx context.Context, due []Intent, report *Report) (err error) {
-	left := due
-	defer func() { // also when something below panics
-		for _, in := range left {
-			x := &exchange{t: c.Transport, ctx: ctx}
-			in.Claimed = false
-			_, _ = x.record(in, nil, false)
-		}
-	}()
-	for len(left) > 0 && err == nil {
-		in := left[0]
-		left = left[1:]
-		err = c.resume(ctx, in, report)
-	}
-	return err
-}
-
-// resume makes one attempt of a claimed intent. An error means that the
-// journal does not take what happened, so that going on is no use.
-func (c *Client) resume(ctx context.Context, in Intent, report *Report) error {
+// resume makes one attempt of a claimed intent, and tells when it is on the
+// wire. Called by its worker.
+func (c *Client) resume(s *sweep, in Intent, sent func()) {
 	t := c.Transport
-	x := &exchange{t: t, ctx: ctx, in: in, want: in, call: &call{}, authorize: c.Authorize, resumed: true}
+	x := &exchange{
+		t: t, ctx: s.ctx, in: in, want: in, call: &call{}, authorize: c.Authorize, verify: c.Verify,
+		resumed: true, tells: c.OnSettled != nil, sent: sent,
+	}
 	before := in.Attempts
 	var a *answer
-	if req, err := t.asRequest(ctx, in); err != nil {
+	if req, err := t.asRequest(s.ctx, in); err != nil {
 		a = x.refused(admission{hold: HoldChecksum, why: HoldChecksum})
 	} else {
 		x.contract = t.contracts().Resolve(req)
@@ -103,19 +95,20 @@ func (c *Client) resume(ctx context.Context, in Intent, report *Report) error {
 	if a.result.Intent.Version >= after.Version {
 		after = a.result.Intent
 	}
-	report.Sent += max(after.Attempts-before, 0)
-	switch {
-	case after.State.Final():
-		report.Settled++
-	case after.State == StateHeld:
-		report.Held = append(report.Held, after)
-	default:
-		report.Waiting++
-	}
+	s.add(func(r *Report) {
+		r.Sent += max(after.Attempts-before, 0)
+		switch {
+		case after.State.Final():
+			r.Settled++
+		case after.State == StateHeld:
+			r.Held = append(r.Held, after)
+		default:
+			r.Waiting++
+		}
+	})
 	if failure := a.result.err; failure != nil && errors.Is(failure, ErrJournal) {
-		return fmt.Errorf("idem: resume: %w", failure.Err)
+		s.fail(fmt.Errorf("idem: resume: %w", failure.Err))
 	}
-	return nil
 }
 
 // readOut reads an answer that nobody waits for to its end, which settles the

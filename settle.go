@@ -203,6 +203,19 @@ func credentialsRefused(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusProxyAuthRequired
 }
 
+// credentialTries is how many attempts of a resume may be refused for their
+// credentials before the intent is held.
+const credentialTries = 3
+
+// withOtherCredentials is the verdict of a resume that can have other
+// credentials the next time: a few refusals prove nothing yet.
+func withOtherCredentials(in Intent, v verdict, status int) verdict {
+	if !credentialsRefused(status) || v.proven || v.replayed || in.Resumes >= credentialTries {
+		return v
+	}
+	return open("credentials_refused", v.doubt, true)
+}
+
 // refusedUnread reports the statuses by which a server says that it did not
 // act on the request (RFC 9110 15.4.8, 15.4.9, 15.5.20; RFC 8470 5.2; RFC 6585 4).
 func refusedUnread(status int) bool {
@@ -365,7 +378,7 @@ func afterAttempt(in Intent, v verdict) Intent {
 // holdPending keeps what cannot get on by itself from being tried for ever.
 func holdPending(next *Intent, v verdict, p RetryPolicy) {
 	switch {
-	case v.decision == "credentials_refused":
+	case v.decision == "credentials_refused" && !v.again:
 		next.State, next.HoldReason = StateHeld, HoldCredentials
 	case next.Resumes >= p.resumeAttempts():
 		next.State, next.HoldReason = StateHeld, HoldExhausted

@@ -95,6 +95,8 @@ type Transport struct {
 	setup   sync.Once
 	invalid error
 	flights flights
+	gates   gates
+	woken   chan struct{} // tells a Run that something may be due
 	clock   clock
 	salt    []byte   // of what is compared in memory only
 	told    sync.Map // hosts without a contract that were named in the log
@@ -189,6 +191,7 @@ func bodyLimit(n int64) int64 { return min(orDefault(n, defaultMaxBody), math.Ma
 func (t *Transport) ready() error {
 	t.setup.Do(func() {
 		t.clock.start = time.Now()
+		t.woken = make(chan struct{}, 1)
 		t.salt = make([]byte, saltSize)
 		rand.Read(t.salt) // never fails
 		t.invalid = t.Retry.validate()
@@ -272,7 +275,7 @@ func (c *attemptContext) Value(key any) any {
 	switch key.(type) {
 	case claimKey:
 		return c.claim
-	case callKey, resultKey, renewKey, answerKey:
+	case callKey, resultKey, renewKey, answerKey, tellsKey:
 		return nil
 	}
 	return c.Context.Value(key)
@@ -298,7 +301,7 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 		timer = time.AfterFunc(limit, func() { cancel(errAttemptTimeout) })
 		defer timer.Stop()
 	}
-	var trace wire
+	trace := wire{sent: x.sent}
 	marked := &attemptContext{Context: own, claim: claim{header: x.in.Place.Header, key: x.in.Place.Format(x.in.Key)}}
 	resp, err := t.base().RoundTrip(req.WithContext(httptrace.WithClientTrace(marked, trace.hooks())))
 	if err == nil && resp == nil {
@@ -348,6 +351,7 @@ type wire struct {
 	got      atomic.Bool  // a connection was had
 	wrote    atomic.Bool  // a byte of the request may have left
 	requests atomic.Int32 // requests written
+	sent     func()       // told then; nil: nobody
 }
 
 func (w *wire) hooks() *httptrace.ClientTrace {
@@ -355,7 +359,13 @@ func (w *wire) hooks() *httptrace.ClientTrace {
 		GetConn:          func(string) { w.asked.Store(true) },
 		GotConn:          func(httptrace.GotConnInfo) { w.got.Store(true) },
 		WroteHeaderField: func(string, []string) { w.wrote.Store(true) },
-		WroteHeaders:     func() { w.wrote.Store(true); w.requests.Add(1) },
+		WroteHeaders: func() {
+			w.wrote.Store(true)
+			w.requests.Add(1)
+			if w.sent != nil {
+				w.sent()
+			}
+		},
 	}
 }
 

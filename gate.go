@@ -1,0 +1,187 @@
+package idem
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// Why a resume leaves an intent for later without an attempt: the reasons in
+// Report.Skipped.
+const (
+	skippedPaused      = "destination asked for a pause"
+	skippedBudget      = "retry budget of the destination is used up"
+	skippedBusy        = "destination has enough attempts running"
+	skippedNoOnSettled = "no OnSettled to tell of the settlement"
+)
+
+// The retry budget of one destination: a burst, a floor that comes back with
+// time, and one more for every answer that settles something. A destination
+// that is down gets a send a second; one that answers is never held back.
+const (
+	budgetBurst = 32
+	budgetEvery = time.Second
+)
+
+// maxGates bounds the destinations that are remembered.
+const maxGates = 1024
+
+// gates are what a transport knows of its destinations.
+type gates struct {
+	mu  sync.Mutex
+	all map[string]*gate
+}
+
+// gate is what is known of one destination: scheme, host and port.
+type gate struct {
+	mu     sync.Mutex
+	budget float64   // resends that may go out now
+	filled time.Time // when budget was right
+	until  time.Time // asked for by the server; zero: no pause
+	calm   int       // settling answers since the last attempt that brought none
+	slot   time.Time // when the last one that was sent away may come back
+}
+
+// of returns the gate of the destination, at now.
+func (g *gates) of(destination string, now time.Time) *gate {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if found := g.all[destination]; found != nil {
+		return found
+	}
+	if len(g.all) >= maxGates {
+		for name, known := range g.all {
+			if known.idle(now) {
+				delete(g.all, name)
+			}
+		}
+	}
+	made := &gate{budget: budgetBurst, filled: now}
+	if len(g.all) >= maxGates { // all are in use: this one is not remembered
+		return made
+	}
+	if g.all == nil {
+		g.all = map[string]*gate{}
+	}
+	g.all[destination] = made
+	return made
+}
+
+// idle reports a gate that a new one would equal.
+func (g *gate) idle(now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fill(now)
+	return g.budget >= budgetBurst && !now.Before(g.until) && !now.Before(g.slot)
+}
+
+func (g *gate) fill(now time.Time) {
+	if passed := now.Sub(g.filled); passed > 0 {
+		g.budget = min(g.budget+passed.Seconds()/budgetEvery.Seconds(), budgetBurst)
+		g.filled = now
+	}
+}
+
+// enter takes one resend out of the budget, or says why not, and when to come
+// again.
+func (g *gate) enter(now time.Time, p RetryPolicy) (skipped string, wait time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fill(now)
+	switch {
+	case now.Before(g.until):
+		return skippedPaused, g.until.Sub(now) + rand.N(p.minBackoff())
+	case g.budget < 1:
+		return skippedBudget, g.later(now, budgetEvery, p)
+	}
+	g.budget--
+	return "", 0
+}
+
+// busy is when to come again to a destination that has enough to do.
+func (g *gate) busy(now time.Time, p RetryPolicy) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.later(now, busyStep, p)
+}
+
+// busyStep sets those apart that wait for a busy destination.
+const busyStep = 10 * time.Millisecond
+
+// later gives those that are sent away one instant each to come back at, step
+// apart, within MaxBackoff.
+func (g *gate) later(now time.Time, step time.Duration, p RetryPolicy) time.Duration {
+	if g.slot.Before(now) {
+		g.slot = now
+	}
+	g.slot = g.slot.Add(step)
+	high := p.maxBackoff()
+	if wait := g.slot.Sub(now); wait < high {
+		return wait
+	}
+	g.slot = now.Add(high)
+	return high/2 + rand.N(high/2+1)
+}
+
+// pause keeps resumes away for as long as the server asked, at most MaxBackoff:
+// one limited account must not stop the others for longer.
+func (g *gate) pause(now time.Time, wait time.Duration, p RetryPolicy) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if until := now.Add(min(wait, p.maxBackoff())); until.After(g.until) {
+		g.until = until
+	}
+}
+
+// answered notes how a resumed attempt ended. One that settled its intent gives
+// back what it took.
+func (g *gate) answered(settled bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !settled {
+		g.calm = 0
+		return
+	}
+	g.calm++
+	g.budget = min(g.budget+1, budgetBurst)
+}
+
+// spread is a random delay of a start, so that what became due in the same
+// instant, here or on other machines, does not go out in the same instant. It
+// shrinks as the destination answers.
+func (g *gate) spread(p RetryPolicy) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	longest := p.minBackoff() >> min(g.calm/8, 62)
+	if longest < time.Millisecond {
+		return 0
+	}
+	return rand.N(longest)
+}
+
+// destination names where the intent goes.
+func destination(in Intent) string {
+	u, err := url.Parse(in.URL)
+	if err != nil {
+		return ""
+	}
+	return origin(u)
+}
+
+// learn tells the gate of the intent's destination what an attempt brought.
+func (x *exchange) learn(v verdict, status int) {
+	asked := v.wait > 0 && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529)
+	if !x.resumed && !asked {
+		return
+	}
+	now := x.t.clock.now()
+	g := x.t.gates.of(destination(x.in), now)
+	if asked {
+		g.pause(now, v.wait, x.t.Retry)
+	}
+	if x.resumed {
+		g.answered(v.state.Final())
+	}
+}

@@ -1,0 +1,116 @@
+package idem
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+)
+
+// pollEvery is how often Run looks for what nobody tells it of: owners that
+// died, and what other processes leave.
+const pollEvery = time.Second
+
+// Run resumes until ctx ends, or until Shutdown, and then returns nil. It is
+// for a long-lived process: one goroutine that takes whatever is due, as
+// [Client.Resume] does, when it becomes due; what a process left that died is
+// found within a second or so.
+//
+// Attempts start one after another, at random instants after a start and while
+// a destination does not answer, so that many intents or many machines do not
+// come as a herd. What would have to wait for its destination is put off, so
+// that one that is slow, limited or down does not hold up the others.
+//
+// When ctx ends, running attempts are cut; they are in doubt then, and resumed
+// later. Shutdown lets them finish. An error means that Run could not work at
+// all: the client has no journal, or it was closed. While the journal fails, Run
+// waits and tries again. Several Runs, here or in other processes, share the
+// work.
+func (c *Client) Run(ctx context.Context) error {
+	s, leave, err := c.sweep(ctx, "run")
+	if err != nil {
+		return err
+	}
+	defer leave()
+	going, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(c.stopped(), stop)()
+	s.going, s.steady = going, true
+	return s.run()
+}
+
+// run is the loop of Run.
+func (s *sweep) run() error {
+	defer s.finish()
+	verified := s.t.clock.now()
+	failures := 0
+	for sleep(s.going, rand.N(s.t.Retry.minBackoff())) { // not all machines at once; after a failure neither
+		for s.goesOn() {
+			now := s.t.clock.now()
+			if now.Sub(verified) >= verifyEvery && s.beside() == 0 {
+				verified = now
+				s.spawn(&s.aside, func() { s.verifyHeld(now) })
+			}
+			due, next, err := s.claim(now)
+			if err != nil {
+				s.fail(err)
+				break
+			}
+			failures = 0
+			s.work(due)
+			if len(due) < sweepPage || s.busy() >= sweepAttempts {
+				s.rest(now, next)
+			}
+		}
+		err := s.failure()
+		switch {
+		case err == nil: // told to stop, or something panicked
+			return nil
+		case errors.Is(err, ErrClosed):
+			return err
+		}
+		failures++
+		wait := s.t.Retry.backoff(failures)
+		s.t.log().LogAttrs(s.ctx, slog.LevelError, "the journal failed, nothing is resumed for now",
+			slog.String("err", err.Error()), slog.Duration("wait", wait))
+		sleep(s.going, wait)
+	}
+	return nil
+}
+
+// rest waits until something may be due: next, a call or a worker that ended,
+// or time to look.
+func (s *sweep) rest(now, next time.Time) {
+	wait := pollEvery
+	if !next.IsZero() {
+		wait = min(wait, max(next.Sub(now), 0))
+	}
+	full := s.busy() >= sweepAttempts
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.ended:
+			return
+		case <-s.going.Done():
+			return
+		case <-s.t.woken:
+			if !full {
+				return
+			}
+		case <-timer.C:
+			if !full {
+				return
+			}
+		}
+	}
+}
+
+// wake tells a Run that something may be due, or owed.
+func (t *Transport) wake() {
+	select {
+	case t.woken <- struct{}{}:
+	default:
+	}
+}

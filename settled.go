@@ -1,0 +1,62 @@
+package idem
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+)
+
+// tells reports a call of a client that has an OnSettled.
+func tells(ctx context.Context) bool {
+	t, _ := ctx.Value(tellsKey{}).(bool)
+	return t
+}
+
+// owes reports whether a settlement is to be told to OnSettled: it was not
+// returned by the call that asked for it, or it is that of a prepared intent.
+func (x *exchange) owes(next Intent) bool {
+	return x.tells && next.State.Final() && (x.resumed || next.Prepared)
+}
+
+// tell tells OnSettled of a settlement. The next try is put off before, so that
+// a hook that kills the process does not come first again. Called by its
+// worker.
+func (s *sweep) tell(in Intent) {
+	t := s.t
+	x := &exchange{t: t, ctx: s.ctx}
+	wait := t.Retry.longer(in.Wait)
+	tried := in
+	tried.Due, tried.Wait = t.clock.now().Add(wait), wait
+	tried, err := x.record(tried, nil, false)
+	if err != nil {
+		s.fail(err)
+		return
+	}
+	next := tried
+	next.Claimed = false
+	defer func() { // also when it panics
+		if _, err := x.record(next, nil, false); err != nil {
+			s.fail(err)
+		}
+	}()
+	if err := s.c.OnSettled(s.ctx, shown(in)); err != nil {
+		s.add(func(r *Report) { r.Waiting++ })
+		t.log().LogAttrs(s.ctx, slog.LevelWarn, "OnSettled failed, it will be told again",
+			slog.String("operation", in.Operation), slog.String("err", safe(err, nil, in.Key).Error()), slog.Duration("wait", wait))
+		return
+	}
+	next.Notify, next.Due, next.Wait = false, time.Time{}, 0
+	s.add(func(r *Report) { r.Notified++ })
+}
+
+// longer is the wait after one of the given length: about twice as long, within
+// [MinBackoff, MaxBackoff]. Zero is no wait yet.
+func (p RetryPolicy) longer(wait time.Duration) time.Duration {
+	low, high := p.minBackoff(), p.maxBackoff()
+	if wait <= 0 {
+		return p.backoff(1)
+	}
+	wait = min(wait, high)
+	return min(max(wait+wait/2+rand.N(wait), low), high)
+}
