@@ -18,11 +18,12 @@ const (
 )
 
 // The retry budget of one destination: a burst, a floor that comes back with
-// time, and one more for every answer that settles something. A destination
-// that is down gets a send a second; one that answers is never held back.
+// time, and two for every resend that settles something. A destination that is
+// down gets a resend a second; one that answers is held back no longer.
 const (
-	budgetBurst = 32
-	budgetEvery = time.Second
+	budgetBurst  = 32
+	budgetEvery  = time.Second
+	budgetReturn = 2
 )
 
 // maxGates bounds the destinations that are remembered.
@@ -135,8 +136,7 @@ func (g *gate) pause(now time.Time, wait time.Duration, p RetryPolicy) {
 	}
 }
 
-// answered notes how a resumed attempt ended. One that settled its intent gives
-// back what it took.
+// answered notes how a resumed attempt ended.
 func (g *gate) answered(settled bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -145,7 +145,7 @@ func (g *gate) answered(settled bool) {
 		return
 	}
 	g.calm++
-	g.budget = min(g.budget+1, budgetBurst)
+	g.budget = min(g.budget+budgetReturn, budgetBurst)
 }
 
 // spread is a random delay of a start, so that what became due in the same

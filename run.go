@@ -8,14 +8,17 @@ import (
 	"time"
 )
 
-// pollEvery is how often Run looks for what nobody tells it of: owners that
-// died, and what other processes leave.
-const pollEvery = time.Second
+// How often Run looks for what nobody tells it of: owners that died, and what
+// other processes leave. The longer there is nothing to do, the less often.
+const (
+	pollEvery   = time.Second
+	pollLongest = 8 * time.Second
+)
 
 // Run resumes until ctx ends, or until Shutdown, and then returns nil. It is
 // for a long-lived process: one goroutine that takes whatever is due, as
 // [Client.Resume] does, when it becomes due; what a process left that died is
-// found within a second or so.
+// found within ten seconds.
 //
 // Attempts start one after another, at random instants after a start and while
 // a destination does not answer, so that many intents or many machines do not
@@ -44,7 +47,7 @@ func (c *Client) Run(ctx context.Context) error {
 func (s *sweep) run() error {
 	defer s.finish()
 	verified := s.t.clock.now()
-	failures := 0
+	failures, poll := 0, pollEvery
 	for sleep(s.going, rand.N(s.t.Retry.minBackoff())) { // not all machines at once; after a failure neither
 		for s.goesOn() {
 			now := s.t.clock.now()
@@ -59,8 +62,14 @@ func (s *sweep) run() error {
 			}
 			failures = 0
 			s.work(due)
-			if len(due) < sweepPage || s.busy() >= sweepAttempts {
-				s.rest(now, next)
+			if len(due) > 0 {
+				poll = pollEvery
+			}
+			if len(due) == sweepPage && s.busy() < sweepAttempts {
+				continue
+			}
+			if !s.rest(now, next, poll) {
+				poll = min(2*poll, pollLongest)
 			}
 		}
 		err := s.failure()
@@ -79,10 +88,10 @@ func (s *sweep) run() error {
 	return nil
 }
 
-// rest waits until something may be due: next, a call or a worker that ended,
-// or time to look.
-func (s *sweep) rest(now, next time.Time) {
-	wait := pollEvery
+// rest waits until something may be due: next, a call or a worker that ended
+// (then it reports true), or time to look.
+func (s *sweep) rest(now, next time.Time, poll time.Duration) bool {
+	wait := poll
 	if !next.IsZero() {
 		wait = min(wait, max(next.Sub(now), 0))
 	}
@@ -92,16 +101,16 @@ func (s *sweep) rest(now, next time.Time) {
 	for {
 		select {
 		case <-s.ended:
-			return
+			return true
 		case <-s.going.Done():
-			return
+			return true
 		case <-s.t.woken:
 			if !full {
-				return
+				return true
 			}
 		case <-timer.C:
 			if !full {
-				return
+				return false
 			}
 		}
 	}

@@ -1,10 +1,13 @@
 package idem
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,49 +34,454 @@ func (r *rig) running() (stop func()) {
 	}
 }
 
-// prepare puts n orders into the outbox.
-func (r *rig) prepare(n int) {
+// prepare puts the orders into the outbox.
+func (r *rig) prepare(address string, names ...string) {
 	r.tb.Helper()
-	for i := range n {
-		_, err := r.client.Prepare(fmt.Sprint("order-", i), mustRequest(r.tb, r.tb.Context(), rigURL, orderBody(i)))
+	for i, name := range names {
+		_, err := r.client.Prepare(name, mustRequest(r.tb, r.tb.Context(), address, orderBody(i)))
 		require.NoError(r.tb, err)
 	}
 }
 
-// settled collects what OnSettled is told.
-type settled struct {
-	mu  sync.Mutex
-	all []Intent
-	err func(Intent) error
+func orders(prefix string, n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint(prefix, "-", i))
+	}
+	return names
 }
 
-func (s *settled) take(_ context.Context, in Intent) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.all = append(s.all, in)
-	if s.err != nil {
-		return s.err(in)
+// settled reports how many of them succeeded.
+func (r *rig) settled(names []string) (n int) {
+	r.tb.Helper()
+	for _, name := range names {
+		if r.lookup(name).State == StateSucceeded {
+			n++
+		}
+	}
+	return n
+}
+
+// listener collects what OnSettled is told.
+type listener struct {
+	mu  sync.Mutex
+	all []Intent
+	err func(Intent) error // nil: every one is taken
+}
+
+func (l *listener) take(_ context.Context, in Intent) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, in)
+	if l.err != nil {
+		return l.err(in)
 	}
 	return nil
 }
 
-func TestRunDeliversWhenDue(t *testing.T) {
+// starts is a base transport that notes when each attempt began, by host, and
+// how many run at a time.
+type starts struct {
+	mu      sync.Mutex
+	at      []time.Time
+	hosts   map[string]int
+	running map[string]int // now
+	most    map[string]int
+	answer  func(*http.Request) (*http.Response, error)
+}
+
+func (s *starts) RoundTrip(req *http.Request) (*http.Response, error) {
+	s.count(req.URL.Host, 1)
+	defer s.count(req.URL.Host, -1)
+	closeBody(req)
+	return s.answer(req)
+}
+
+func (s *starts) count(host string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hosts == nil {
+		s.hosts, s.running, s.most = map[string]int{}, map[string]int{}, map[string]int{}
+	}
+	if n > 0 {
+		s.at = append(s.at, time.Now())
+		s.hosts[host]++
+	}
+	for _, h := range []string{host, "all"} {
+		s.running[h] += n
+		s.most[h] = max(s.most[h], s.running[h])
+	}
+}
+
+func (s *starts) to(host string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hosts[host]
+}
+
+func status(code int, header ...string) func(*http.Request) (*http.Response, error) {
+	return func(req *http.Request) (*http.Response, error) {
+		resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: http.NoBody, Request: req}
+		for i := 0; i+1 < len(header); i += 2 {
+			resp.Header.Set(header[i], header[i+1])
+		}
+		return resp, nil
+	}
+}
+
+func TestRunDeliversWhatBecomesDue(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		r := newRig(t, faultinjection.Status(503), faultinjection.DieAfterEffect)
-		var told settled
+		var told listener
 		r.client.OnSettled = told.take
 		stop := r.running()
+		defer stop()
 		synctest.Wait()
-		r.prepare(3)
+		names := orders("order", 3)
+		r.prepare(rigURL, names...)
 		time.Sleep(time.Minute)
-		for i := range 3 {
-			assert.Equal(t, StateSucceeded, r.lookup(fmt.Sprint("order-", i)).State)
-		}
+		assert.Equal(t, 3, r.settled(names))
 		assert.Equal(t, 3, r.effects())
 		assert.Len(t, told.all, 3)
-		stop()
 	})
 }
 
-var _ = errors.New
-var _ = http.StatusOK
+// Run need not poll to see what this process leaves it.
+func TestRunIsWokenByCalls(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.running()()
+		names := orders("order", 40)
+		for i, name := range names {
+			time.Sleep(10 * time.Second)
+			began := time.Now()
+			r.prepare(rigURL, name)
+			for r.lookup(name).State != StateSucceeded {
+				time.Sleep(10 * time.Millisecond)
+			}
+			longest := defaultMinBackoff >> (i / 8) // the spread of starts
+			require.LessOrEqual(t, time.Since(began), longest+20*time.Millisecond, name)
+		}
+	})
+}
+
+// What another process leaves is found soon.
+func TestRunFindsWhatOthersLeave(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		other := newRig(t)
+		other.path = r.path
+		other.open()
+		defer r.running()()
+		time.Sleep(time.Minute)
+		other.prepare(rigURL, "order-1")
+		time.Sleep(pollLongest + defaultMinBackoff + time.Millisecond)
+		assert.Equal(t, StateSucceeded, r.lookup("order-1").State)
+	})
+}
+
+func TestRunSpreadsItsStarts(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		base := &starts{answer: status(200)}
+		r.transport.Base = base
+		names := orders("order", 100)
+		r.prepare(rigURL, names...)
+		defer r.running()()
+		time.Sleep(time.Minute)
+		require.Equal(t, 100, r.settled(names))
+		crowd := map[time.Time]int{}
+		for _, at := range base.at {
+			crowd[at.Truncate(10*time.Millisecond)]++
+		}
+		for at, n := range crowd {
+			if at.Sub(base.at[0]) < 100*time.Millisecond { // the destination is not known yet
+				assert.LessOrEqual(t, n, 4, "starts within 10 ms")
+			}
+		}
+		assert.Less(t, base.at[99].Sub(base.at[0]), 30*time.Second, "an answering destination is held back no longer")
+	})
+}
+
+// A destination that hangs, or is down, does not hold up another one.
+func TestRunGoesOnBesideABadDestination(t *testing.T) {
+	for name, bad := range map[string]func(*http.Request) (*http.Response, error){
+		"hangs": func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		},
+		"down":    status(503),
+		"limited": status(429, "Retry-After", "20"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(t *testing.T) {
+				r := newRig(t)
+				base := &starts{answer: func(req *http.Request) (*http.Response, error) {
+					if req.URL.Host == "bad.example" {
+						return bad(req)
+					}
+					return status(200)(req)
+				}}
+				r.transport.Base = base
+				r.prepare("http://bad.example/charges", orders("bad", 150)...)
+				good := orders("good", 20)
+				r.prepare("http://good.example/charges", good...)
+				defer r.running()()
+				time.Sleep(5 * time.Second)
+				assert.Equal(t, 20, r.settled(good), "of the good destination")
+				assert.LessOrEqual(t, base.most["bad.example"], sweepPerGate)
+				assert.LessOrEqual(t, base.most["all"], sweepAttempts)
+			})
+		})
+	}
+}
+
+// One destination cannot take all attempts, and many cannot take more than all.
+func TestRunIsBounded(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		base := &starts{answer: func(req *http.Request) (*http.Response, error) {
+			time.Sleep(20 * time.Second)
+			return status(200)(req)
+		}}
+		r.transport.Base = base
+		for i := range 8 {
+			r.prepare(fmt.Sprintf("http://host-%d.example/charges", i), orders(fmt.Sprint("host-", i), 20)...)
+		}
+		stop := r.running()
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, sweepAttempts, base.most["all"])
+		time.Sleep(20 * time.Minute)
+		stop()
+		for i := range 8 {
+			assert.Equal(t, sweepPerGate, base.most[fmt.Sprintf("host-%d.example", i)])
+			assert.Equal(t, 20, base.to(fmt.Sprintf("host-%d.example", i)))
+		}
+	})
+}
+
+// A destination that is down gets a burst and then one resend a second, however
+// many intents wait for it; when it is back, all are delivered soon.
+func TestRunKeepsToTheRetryBudget(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		down := status(503)
+		base := &starts{answer: func(req *http.Request) (*http.Response, error) { return down(req) }}
+		r.transport.Base = base
+		r.transport.Retry.ResumeAttempts = 1000
+		names := orders("order", 100)
+		r.prepare(rigURL, names...)
+		defer r.running()()
+		time.Sleep(5 * time.Minute)
+		sent := base.to("provider.example")
+		assert.LessOrEqual(t, sent, budgetBurst+301)
+		assert.Greater(t, sent, 200, "it is asked once a second")
+		down = status(200)
+		time.Sleep(time.Minute)
+		assert.Equal(t, 100, r.settled(names))
+	})
+}
+
+// A pause that a destination asks for is kept by all its intents, though not
+// longer than MaxBackoff by those that it did not speak of.
+func TestRunKeepsAPause(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		limited := true
+		base := &starts{answer: func(req *http.Request) (*http.Response, error) {
+			if limited {
+				limited = false
+				return status(429, "Retry-After", "86400")(req)
+			}
+			return status(200)(req)
+		}}
+		r.transport.Base = base
+		r.prepare(rigURL, "first")
+		defer r.running()()
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 1, base.to("provider.example"))
+		others := orders("order", 10)
+		r.prepare(rigURL, others...)
+		time.Sleep(27 * time.Second)
+		require.Equal(t, 1, base.to("provider.example"), "the pause")
+		time.Sleep(time.Minute)
+		assert.Equal(t, 10, r.settled(others))
+		assert.Equal(t, StatePending, r.lookup("first").State)
+		time.Sleep(28 * time.Hour)
+		assert.Equal(t, StateSucceeded, r.lookup("first").State)
+	})
+}
+
+func TestRunStopsWithItsContext(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		r.transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		})
+		r.prepare(rigURL, "order-1")
+		stop := r.running()
+		time.Sleep(time.Second)
+		require.Equal(t, StateInFlight, r.lookup("order-1").State)
+		began := time.Now()
+		stop()
+		assert.Zero(t, time.Since(began))
+		in := r.lookup("order-1")
+		assert.Equal(t, StateUnknown, in.State, "cut in the middle")
+		assert.False(t, in.Owned)
+	})
+}
+
+func TestShutdownLetsRunFinish(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		r.transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(10 * time.Second)
+			return status(200)(req)
+		})
+		ended := make(chan error)
+		go func() { ended <- r.client.Run(context.Background()) }()
+		synctest.Wait()
+		r.prepare(rigURL, "order-1")
+		time.Sleep(time.Second)
+		began := time.Now()
+		go func() { ended <- r.client.Shutdown(context.Background()) }()
+		require.NoError(t, <-ended)
+		require.NoError(t, <-ended)
+		assert.Greater(t, time.Since(began), 5*time.Second)
+		assert.Equal(t, StateSucceeded, r.lookup("order-1").State)
+		require.ErrorIs(t, r.client.Run(context.Background()), ErrClosed)
+	})
+}
+
+func TestRunCannotWork(t *testing.T) {
+	require.ErrorIs(t, NewClient(&Transport{}).Run(t.Context()), ErrJournal)
+	require.Error(t, NewClient(nil).Run(t.Context()))
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		ended := make(chan error)
+		go func() { ended <- r.client.Run(t.Context()) }()
+		time.Sleep(time.Minute)
+		require.NoError(t, r.journal.Close())
+		require.ErrorIs(t, <-ended, ErrClosed)
+	})
+}
+
+// burningJournal fails for a while.
+type burningJournal struct {
+	Journal
+	until time.Time
+}
+
+func (j burningJournal) ClaimDue(ctx context.Context, now time.Time, f Filter) ([]Intent, time.Time, error) {
+	if time.Now().Before(j.until) {
+		return nil, time.Time{}, fmt.Errorf("claim: %w: disk on fire", ErrJournal)
+	}
+	return j.Journal.ClaimDue(ctx, now, f)
+}
+
+// While the journal fails, Run waits, says so now and then, and goes on by
+// itself.
+func TestRunOutlivesAFailingJournal(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		var log bytes.Buffer
+		r.transport.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		r.transport.Journal = burningJournal{r.journal, time.Now().Add(10 * time.Minute)}
+		r.prepare(rigURL, "order-1")
+		stop := r.running()
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, StatePending, r.lookup("order-1").State)
+		time.Sleep(time.Minute)
+		require.Equal(t, StateSucceeded, r.lookup("order-1").State)
+		stop()
+		lines := strings.Count(log.String(), "the journal failed")
+		assert.Greater(t, lines, 10)
+		assert.Less(t, lines, 60)
+	})
+}
+
+// A panic below goes up, after the others are done, and leaves its intent in
+// doubt.
+func TestResumePassesAPanicOn(t *testing.T) {
+	for name, call := range map[string]func(*Client) error{
+		"Resume": func(c *Client) error { _, err := c.Resume(context.Background()); return err },
+		"Run":    func(c *Client) error { return c.Run(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtually(t, func(t *testing.T) {
+				r := newRig(t)
+				r.transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+					if req.URL.Host == "panics.example" {
+						panic("on purpose")
+					}
+					time.Sleep(time.Second)
+					return status(200)(req)
+				})
+				r.prepare(rigURL, "order-1")
+				r.prepare("http://panics.example/", "order-2")
+				require.PanicsWithValue(t, "on purpose", func() { _ = call(r.client) })
+				in := r.lookup("order-2")
+				assert.Equal(t, StateUnknown, in.State)
+				assert.False(t, in.Owned)
+				assert.False(t, r.lookup("order-1").Owned)
+			})
+		})
+	}
+}
+
+// Two Runs on one file share the work, and no intent is sent by both.
+func TestTwoRunsShareTheWork(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		slow := r.transport.Base
+		r.transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(200 * time.Millisecond)
+			return slow.RoundTrip(req)
+		})
+		names := orders("order", 60)
+		r.prepare(rigURL, names...)
+		defer r.running()()
+		first := r.client
+		r.open() // another handle on the same file
+		defer r.running()()
+		require.NotSame(t, first, r.client)
+		time.Sleep(time.Minute)
+		assert.Equal(t, 60, r.settled(names))
+		assert.Len(t, r.arrivals(), 60)
+	})
+}
+
+// Of one Name on one handle there is one transport.
+func TestOneTransportOfAName(t *testing.T) {
+	r := newRig(t)
+	_, err := r.client.Resume(t.Context())
+	require.NoError(t, err)
+	second := func(name string) *Client {
+		return NewClient(&Transport{Journal: r.journal, Name: name, Base: r.transport.Base, Contracts: rigContract()})
+	}
+	other := second("")
+	_, err = other.Do("order-1", mustRequest(t, t.Context(), rigURL, orderBody(1)))
+	require.ErrorContains(t, err, "same Name")
+	require.ErrorIs(t, err, ErrNotSent)
+	_, err = other.Resume(t.Context())
+	require.ErrorContains(t, err, "same Name")
+	_, err = other.Lookup(t.Context(), "order-1")
+	require.ErrorContains(t, err, "same Name")
+	require.ErrorContains(t, other.Run(t.Context()), "same Name")
+	assert.Empty(t, r.arrivals())
+
+	shares := NewClient(r.transport)
+	_, err = shares.Resume(t.Context())
+	require.NoError(t, err, "the same transport")
+	_, err = second("other").Resume(t.Context())
+	require.NoError(t, err, "another name")
+
+	require.NoError(t, r.client.Shutdown(t.Context()))
+	require.NoError(t, r.client.Shutdown(t.Context()), "counts once")
+	_, err = other.Resume(t.Context())
+	require.ErrorContains(t, err, "same Name", "one of the two lives")
+	require.NoError(t, shares.Shutdown(t.Context()))
+	_, err = other.Resume(t.Context())
+	require.NoError(t, err)
+	require.False(t, errors.Is(err, ErrClosed))
+}
