@@ -52,7 +52,7 @@ func (c *Client) Prepare(operation string, req *http.Request) (Intent, error) {
 		next.State, next.Prepared = StatePending, true
 		next.Settled = time.Time{}
 	}
-	recorded, err := x.record(next, nil, true)
+	recorded, err := x.record(next, nil, next.State != got.State) // to let it go need not outlive this process
 	if err != nil {
 		return shown(got), failed(got, ErrUnknownOutcome, journalError(err), "journaled, but it could not be let go; it will be delivered after a restart")
 	}

@@ -3,7 +3,6 @@ package idem
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -202,115 +201,6 @@ func TestRunSpreadsItsStarts(t *testing.T) {
 	})
 }
 
-// A destination that hangs, or is down, does not hold up another one.
-func TestRunGoesOnBesideABadDestination(t *testing.T) {
-	for name, bad := range map[string]func(*http.Request) (*http.Response, error){
-		"hangs": func(req *http.Request) (*http.Response, error) {
-			<-req.Context().Done()
-			return nil, req.Context().Err()
-		},
-		"down":    status(503),
-		"limited": status(429, "Retry-After", "20"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			virtually(t, func(t *testing.T) {
-				r := newRig(t)
-				base := &starts{answer: func(req *http.Request) (*http.Response, error) {
-					if req.URL.Host == "bad.example" {
-						return bad(req)
-					}
-					return status(200)(req)
-				}}
-				r.transport.Base = base
-				r.prepare("http://bad.example/charges", orders("bad", 150)...)
-				good := orders("good", 20)
-				r.prepare("http://good.example/charges", good...)
-				defer r.running()()
-				time.Sleep(5 * time.Second)
-				assert.Equal(t, 20, r.settled(good), "of the good destination")
-				assert.LessOrEqual(t, base.most["bad.example"], sweepPerGate)
-				assert.LessOrEqual(t, base.most["all"], sweepAttempts)
-			})
-		})
-	}
-}
-
-// One destination cannot take all attempts, and many cannot take more than all.
-func TestRunIsBounded(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		r := newRig(t)
-		base := &starts{answer: func(req *http.Request) (*http.Response, error) {
-			time.Sleep(20 * time.Second)
-			return status(200)(req)
-		}}
-		r.transport.Base = base
-		for i := range 8 {
-			r.prepare(fmt.Sprintf("http://host-%d.example/charges", i), orders(fmt.Sprint("host-", i), 20)...)
-		}
-		stop := r.running()
-		time.Sleep(10 * time.Second)
-		assert.Equal(t, sweepAttempts, base.most["all"])
-		time.Sleep(20 * time.Minute)
-		stop()
-		for i := range 8 {
-			assert.Equal(t, sweepPerGate, base.most[fmt.Sprintf("host-%d.example", i)])
-			assert.Equal(t, 20, base.to(fmt.Sprintf("host-%d.example", i)))
-		}
-	})
-}
-
-// A destination that is down gets a burst and then one resend a second, however
-// many intents wait for it; when it is back, all are delivered soon.
-func TestRunKeepsToTheRetryBudget(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		r := newRig(t)
-		down := status(503)
-		base := &starts{answer: func(req *http.Request) (*http.Response, error) { return down(req) }}
-		r.transport.Base = base
-		r.transport.Retry.ResumeAttempts = 1000
-		names := orders("order", 100)
-		r.prepare(rigURL, names...)
-		defer r.running()()
-		time.Sleep(5 * time.Minute)
-		sent := base.to("provider.example")
-		assert.LessOrEqual(t, sent, budgetBurst+301)
-		assert.Greater(t, sent, 200, "it is asked once a second")
-		down = status(200)
-		time.Sleep(time.Minute)
-		assert.Equal(t, 100, r.settled(names))
-	})
-}
-
-// A pause that a destination asks for is kept by all its intents, though not
-// longer than MaxBackoff by those that it did not speak of.
-func TestRunKeepsAPause(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		r := newRig(t)
-		limited := true
-		base := &starts{answer: func(req *http.Request) (*http.Response, error) {
-			if limited {
-				limited = false
-				return status(429, "Retry-After", "86400")(req)
-			}
-			return status(200)(req)
-		}}
-		r.transport.Base = base
-		r.prepare(rigURL, "first")
-		defer r.running()()
-		time.Sleep(2 * time.Second)
-		require.Equal(t, 1, base.to("provider.example"))
-		others := orders("order", 10)
-		r.prepare(rigURL, others...)
-		time.Sleep(27 * time.Second)
-		require.Equal(t, 1, base.to("provider.example"), "the pause")
-		time.Sleep(time.Minute)
-		assert.Equal(t, 10, r.settled(others))
-		assert.Equal(t, StatePending, r.lookup("first").State)
-		time.Sleep(28 * time.Hour)
-		assert.Equal(t, StateSucceeded, r.lookup("first").State)
-	})
-}
-
 func TestRunStopsWithItsContext(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
@@ -427,61 +317,4 @@ func TestResumePassesAPanicOn(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Two Runs on one file share the work, and no intent is sent by both.
-func TestTwoRunsShareTheWork(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		r := newRig(t)
-		slow := r.transport.Base
-		r.transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(200 * time.Millisecond)
-			return slow.RoundTrip(req)
-		})
-		names := orders("order", 60)
-		r.prepare(rigURL, names...)
-		defer r.running()()
-		first := r.client
-		r.open() // another handle on the same file
-		defer r.running()()
-		require.NotSame(t, first, r.client)
-		time.Sleep(time.Minute)
-		assert.Equal(t, 60, r.settled(names))
-		assert.Len(t, r.arrivals(), 60)
-	})
-}
-
-// Of one Name on one handle there is one transport.
-func TestOneTransportOfAName(t *testing.T) {
-	r := newRig(t)
-	_, err := r.client.Resume(t.Context())
-	require.NoError(t, err)
-	second := func(name string) *Client {
-		return NewClient(&Transport{Journal: r.journal, Name: name, Base: r.transport.Base, Contracts: rigContract()})
-	}
-	other := second("")
-	_, err = other.Do("order-1", mustRequest(t, t.Context(), rigURL, orderBody(1)))
-	require.ErrorContains(t, err, "same Name")
-	require.ErrorIs(t, err, ErrNotSent)
-	_, err = other.Resume(t.Context())
-	require.ErrorContains(t, err, "same Name")
-	_, err = other.Lookup(t.Context(), "order-1")
-	require.ErrorContains(t, err, "same Name")
-	require.ErrorContains(t, other.Run(t.Context()), "same Name")
-	assert.Empty(t, r.arrivals())
-
-	shares := NewClient(r.transport)
-	_, err = shares.Resume(t.Context())
-	require.NoError(t, err, "the same transport")
-	_, err = second("other").Resume(t.Context())
-	require.NoError(t, err, "another name")
-
-	require.NoError(t, r.client.Shutdown(t.Context()))
-	require.NoError(t, r.client.Shutdown(t.Context()), "counts once")
-	_, err = other.Resume(t.Context())
-	require.ErrorContains(t, err, "same Name", "one of the two lives")
-	require.NoError(t, shares.Shutdown(t.Context()))
-	_, err = other.Resume(t.Context())
-	require.NoError(t, err)
-	require.False(t, errors.Is(err, ErrClosed))
 }
