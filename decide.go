@@ -121,7 +121,7 @@ func (c *Client) decide(ctx context.Context, seen Intent, by, note string, chang
 	}
 	next := seen
 	next.By, next.Note, next.Claimed = by, note, false
-	if text := change(&next, t.contracts().Resolve(req), t.clock.now()); text != "" {
+	if text := change(&next, t.contracts().Resolve(req), t.clock.Now()); text != "" {
 		return refuse(text, nil)
 	}
 	recorded, err := t.Journal.Update(ctx, next, nil, true)

@@ -115,7 +115,7 @@ func (x *exchange) describe(key string) error {
 	}
 	want := &x.want
 	want.State, want.Attempts = StateInFlight, 1
-	want.Created = t.clock.now()
+	want.Created = t.clock.Now()
 	want.FirstSent = want.Created
 	if c != nil && !c.NoKeys {
 		want.Place, want.Retention = c.Key, c.Retention

@@ -29,7 +29,7 @@ func shown(in Intent) Intent {
 
 // conclude ends the exchange with what its last attempt means.
 func (x *exchange) conclude(in Intent, v verdict, done Attempt, s sent) *answer {
-	t, now := x.t, x.t.clock.now()
+	t, now := x.t, x.t.clock.Now()
 	if s.hop {
 		room := orDefault(t.Retry.attemptTimeout(x.contract), defaultAttemptTimeout)
 		in.Due, in.Wait = now.Add(room), room
@@ -142,7 +142,7 @@ func (x *exchange) unrecorded(s sent, err error) *answer {
 
 // end ends the exchange without an attempt: why says what was in the way.
 func (x *exchange) end(decision string, why error) *answer {
-	next := conclude(x.in, x.contract, open(decision, x.in.Doubt, false), x.t.Retry, x.resumed, x.t.clock.now())
+	next := conclude(x.in, x.contract, open(decision, x.in.Doubt, false), x.t.Retry, x.resumed, x.t.clock.Now())
 	if next.State == StateWithdrawn {
 		next.Due, next.Wait = x.in.Due, x.in.Wait
 	}
@@ -176,7 +176,7 @@ func (x *exchange) refused(may admission) *answer {
 	next.Claimed = false
 	if may.hold != "" {
 		next.State, next.HoldReason = StateHeld, may.hold
-		next.Settled, next.Due, next.Wait = x.t.clock.now(), time.Time{}, 0
+		next.Settled, next.Due, next.Wait = x.t.clock.Now(), time.Time{}, 0
 		if x.verify != nil && next.Doubt { // it was read just now
 			next.Due, next.Wait = next.Settled.Add(verifyEvery), verifyEvery
 		}
@@ -214,7 +214,7 @@ func (x *exchange) tryLater(decision string, why error, hold HoldReason) *answer
 	}
 	x.in.Resumes++
 	wait := x.t.Retry.backoff(x.in.Resumes)
-	x.in.Due, x.in.Wait = x.t.clock.now().Add(wait), wait
+	x.in.Due, x.in.Wait = x.t.clock.Now().Add(wait), wait
 	return x.end(decision, why)
 }
 
@@ -244,7 +244,7 @@ func (x *exchange) streamEnded(clean bool, v verdict, done Attempt, s sent) {
 	if clean {
 		end = verdict{state: StateSucceeded, decision: "streamed", replayed: v.replayed}
 	}
-	done.Decision, done.Ended = end.decision, x.t.clock.now()
+	done.Decision, done.Ended = end.decision, x.t.clock.Now()
 	next := conclude(x.in, x.contract, end, x.t.Retry, x.resumed, done.Ended)
 	if clean {
 		next.Outcome = x.outcome(s, end)

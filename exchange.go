@@ -96,7 +96,7 @@ func (x *exchange) attempts() *answer {
 		if a := x.count(); a != nil {
 			return a
 		}
-		started := x.t.clock.now()
+		started := x.t.clock.Now()
 		s := x.t.send(x.ctx, req, x)
 		s.hop = x.followed(s.resp)
 		v := settle(x.in, x.contract, s.ending)
@@ -106,7 +106,7 @@ func (x *exchange) attempts() *answer {
 		}
 		x.learn(v, s.status)
 		done := Attempt{
-			Number: x.in.Attempts, Started: started, Ended: x.t.clock.now(), Phase: s.phase,
+			Number: x.in.Attempts, Started: started, Ended: x.t.clock.Now(), Phase: s.phase,
 			StatusCode: s.status, Decision: v.decision,
 		}
 		if err := cmp.Or(s.err, s.broken); err != nil {
@@ -121,7 +121,7 @@ func (x *exchange) attempts() *answer {
 // next ends the call after an attempt, or waits for another one and returns
 // nil.
 func (x *exchange) next(s sent, v verdict, done Attempt) *answer {
-	p, now := x.t.Retry, x.t.clock.now()
+	p, now := x.t.Retry, x.t.clock.Now()
 	made := x.made()
 	if x.resumed {
 		made = x.in.Resumes
@@ -207,7 +207,7 @@ func (x *exchange) admit() *answer {
 }
 
 func (x *exchange) mayResend() admission {
-	return admit(x.in, x.contract, x.t.Retry, x.resumed, x.t.ResumeUnnamed, x.t.clock.now())
+	return admit(x.in, x.contract, x.t.Retry, x.resumed, x.t.ResumeUnnamed, x.t.clock.Now())
 }
 
 // stay ends the exchange if its caller has left.
@@ -241,7 +241,7 @@ func (x *exchange) count() *answer {
 		next.Resumes = 0
 	}
 	if next.FirstSent.IsZero() {
-		next.FirstSent = x.t.clock.now()
+		next.FirstSent = x.t.clock.Now()
 		next.Expires = lastSend(next, x.contract)
 	}
 	next.Settled, next.Due, next.Wait = time.Time{}, time.Time{}, 0

@@ -176,7 +176,7 @@ func (x *exchange) learn(v verdict, status int) {
 	if !x.resumed && !asked {
 		return
 	}
-	now := x.t.clock.now()
+	now := x.t.clock.Now()
 	g := x.t.gates.of(destination(x.in), now)
 	if asked {
 		g.pause(now, v.wait, x.t.Retry)

@@ -71,7 +71,7 @@ func (t *Transport) passAgain(req *http.Request, traced bool, again func(*http.R
 		}
 		wait := p.backoff(n)
 		if resp != nil {
-			wait = p.pause(n, askedWait(resp.Header, nil, t.clock.now()), nil)
+			wait = p.pause(n, askedWait(resp.Header, nil, t.clock.Now()), nil)
 		}
 		if !x.patient(wait) {
 			return resp, err

@@ -48,7 +48,7 @@ func (c *Client) Resume(ctx context.Context) (Report, error) {
 // once is one pass.
 func (s *sweep) once() error {
 	defer s.finish()
-	now := s.t.clock.now()
+	now := s.t.clock.Now()
 	for {
 		idle := s.busy() == 0 // what runs may yet leave a settlement to tell
 		due, next, err := s.claim(now)

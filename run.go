@@ -46,11 +46,11 @@ func (c *Client) Run(ctx context.Context) error {
 // run is the loop of Run.
 func (s *sweep) run() error {
 	defer s.finish()
-	verified := s.t.clock.now()
+	verified := s.t.clock.Now()
 	failures, poll := 0, pollEvery
 	for sleep(s.going, rand.N(s.t.Retry.minBackoff())) { // not all machines at once; after a failure neither
 		for s.goesOn() {
-			now := s.t.clock.now()
+			now := s.t.clock.Now()
 			if now.Sub(verified) >= verifyEvery && s.beside() == 0 {
 				verified = now
 				s.spawn(&s.aside, func() { s.verifyHeld(now) })

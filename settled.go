@@ -27,7 +27,7 @@ func (s *sweep) tell(in Intent) {
 	x := &exchange{t: t, ctx: s.ctx}
 	wait := t.Retry.longer(in.Wait)
 	tried := in
-	tried.Due, tried.Wait = t.clock.now().Add(wait), wait
+	tried.Due, tried.Wait = t.clock.Now().Add(wait), wait
 	tried, err := x.record(tried, nil, false)
 	if err != nil {
 		s.fail(err)

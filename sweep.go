@@ -112,7 +112,7 @@ func (s *sweep) begin(in Intent) {
 		s.start("", func() { s.tell(in) })
 		return
 	}
-	to, now := destination(in), s.t.clock.now()
+	to, now := destination(in), s.t.clock.Now()
 	g := s.t.gates.of(to, now)
 	for s.runningAt(to) >= sweepPerGate {
 		if s.steady {
@@ -280,7 +280,7 @@ func (s *sweep) giveBack(in Intent, wait time.Duration, skipped string) {
 	}
 	if skipped != skippedNotAsked {
 		s.add(func(r *Report) { r.Skipped[skipped]++ })
-		in.Due, in.Wait = s.t.clock.now().Add(wait), wait
+		in.Due, in.Wait = s.t.clock.Now().Add(wait), wait
 	}
 	in.Claimed = false
 	x := &exchange{t: s.t, ctx: s.ctx}

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/idem-go/idem/contract"
+	"github.com/idem-go/idem/internal/clock"
 )
 
 // Transport is an [http.RoundTripper] that gives each operation one idempotency
@@ -97,7 +98,7 @@ type Transport struct {
 	flights flights
 	gates   gates
 	woken   chan struct{} // tells a Run that something may be due
-	clock   clock
+	clock   clock.Clock
 	salt    []byte   // of what is compared in memory only
 	told    sync.Map // hosts without a contract that were named in the log
 	toldN   atomic.Int32
@@ -190,7 +191,7 @@ func bodyLimit(n int64) int64 { return min(orDefault(n, defaultMaxBody), math.Ma
 // ready checks the fields once.
 func (t *Transport) ready() error {
 	t.setup.Do(func() {
-		t.clock.start = time.Now()
+		t.clock.Start()
 		t.woken = make(chan struct{}, 1)
 		t.salt = make([]byte, saltSize)
 		rand.Read(t.salt) // never fails
@@ -229,17 +230,6 @@ func (t *Transport) log() *slog.Logger {
 		return t.Logger
 	}
 	return slog.New(slog.DiscardHandler)
-}
-
-// clock never runs backwards in one process.
-type clock struct{ start time.Time }
-
-func (c clock) now() time.Time {
-	wall, steady := time.Now(), c.start.Add(time.Since(c.start))
-	if wall.Round(0).Before(steady.Round(0)) {
-		wall = steady
-	}
-	return wall.Round(0).UTC()
 }
 
 func closeBody(req *http.Request) {
@@ -307,7 +297,7 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 	if err == nil && resp == nil {
 		err = errors.New("the base transport returned neither a response nor an error")
 	}
-	s := sent{req: req, resp: resp, cancel: cancel, at: t.clock.now()}
+	s := sent{req: req, resp: resp, cancel: cancel, at: t.clock.Now()}
 	if err != nil {
 		s.resp = nil
 		s.err = err

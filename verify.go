@@ -27,7 +27,7 @@ func (x *exchange) verified() *answer {
 	// again.
 	later := x.in
 	later.Wait = x.t.Retry.backoff(x.in.Resumes + 1)
-	later.Due = x.t.clock.now().Add(later.Wait)
+	later.Due = x.t.clock.Now().Add(later.Wait)
 	later, err := x.record(later, nil, false)
 	if err != nil {
 		return x.end("not_verified", err)
@@ -67,7 +67,7 @@ func (x *exchange) read() (found bool, err error) {
 func (x *exchange) proven() *answer {
 	next := x.in
 	next.State, next.HoldReason, next.Doubt, next.Claimed = StateSucceeded, "", false, false
-	next.Settled, next.Due, next.Wait = x.t.clock.now(), time.Time{}, 0
+	next.Settled, next.Due, next.Wait = x.t.clock.Now(), time.Time{}, 0
 	next.Outcome, next.By = &Outcome{}, byVerify
 	next.Notify = x.owes(next)
 	recorded, err := x.record(next, nil, true)
@@ -124,6 +124,6 @@ func (s *sweep) verifyOne(in Intent) {
 			slog.String("operation", in.Operation), slog.String("err", err.Error()))
 	}
 	in.Wait = min(max(2*in.Wait, verifyEvery), verifyLongest)
-	in.Due = s.t.clock.now().Add(in.Wait)
+	in.Due = s.t.clock.Now().Add(in.Wait)
 	_, _ = x.record(in, nil, false) // moved meanwhile: fine
 }
