@@ -86,39 +86,37 @@ func (l *soakLife) note(word, operation string, more ...any) {
 func (l *soakLife) call() {
 	newest := int(time.Since(l.begun).Seconds() * soakRate)
 	i := max(newest-rand.N(soakWindow), 0)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	if rand.N(5) == 0 { // some callers leave
-		ctx, cancel = context.WithTimeout(context.Background(), rand.N(200*time.Millisecond))
+	name, prepared := fmt.Sprint("order-", i), false
+	if i%3 == 1 && rand.N(2) == 0 || i%3 == 2 {
+		in := orExit(l.client.Prepare(name, orExit(http.NewRequest(http.MethodPost, l.server+"/charges", strings.NewReader(orderBody(i))))))
+		if prepared = in.Prepared; prepared {
+			l.note("prepared", name)
+		} else if i%3 == 2 {
+			orExit(0, fmt.Errorf("%s was not prepared", name))
+		}
 	}
-	defer cancel()
-	name := fmt.Sprint("order-", i)
-	if i%3 == 0 || i%3 == 1 && rand.N(2) == 0 {
-		req := orExit(http.NewRequestWithContext(ctx, http.MethodPost, l.server+"/charges", &oneShot{Reader: strings.NewReader(orderBody(i))}))
-		l.do(name, req)
-		return
-	}
-	in, err := l.client.Prepare(name, orExit(http.NewRequest(http.MethodPost, l.server+"/charges", strings.NewReader(orderBody(i)))))
-	switch {
-	case err != nil:
-		orExit(0, err)
-	case in.Prepared:
-		l.note("prepared", name)
-	case i%3 == 2:
-		orExit(0, fmt.Errorf("%s is known, and was not prepared", name))
+	if i%3 != 2 {
+		l.do(i, name, prepared)
 	}
 }
 
-func (l *soakLife) do(name string, req *http.Request) {
+func (l *soakLife) do(i int, name string, prepared bool) {
+	patience := time.Minute
+	if rand.N(5) == 0 { // some callers leave
+		patience = rand.N(200 * time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req := orExit(http.NewRequestWithContext(ctx, http.MethodPost, l.server+"/charges", &oneShot{Reader: strings.NewReader(orderBody(i))}))
 	l.note("asked", name)
 	resp, err := l.client.Do(name, req)
-	left := req.Context().Err() != nil
+	notSent := errors.Is(err, ErrNotSent)
 	switch {
 	case err == nil:
 		l.note("answered", name, resp.StatusCode, string(bytes.TrimSpace(orExit(io.ReadAll(resp.Body)))))
-	case left, errors.Is(err, ErrNotSent), errors.Is(err, ErrUnknownOutcome):
-		if errors.Is(err, ErrHeld) || errors.Is(err, ErrMismatch) || errors.Is(err, ErrJournal) && !left {
-			orExit(0, err)
-		}
+	case notSent && prepared, errors.Is(err, ErrHeld), errors.Is(err, ErrMismatch), errors.Is(err, ErrJournal) && ctx.Err() == nil:
+		orExit(0, fmt.Errorf("prepared %t: %w", prepared, err))
+	case notSent, errors.Is(err, ErrUnknownOutcome), ctx.Err() != nil:
 		l.note("open", name)
 	default:
 		orExit(0, err)
@@ -313,7 +311,9 @@ func (s *soak) compare() {
 	}()
 	open, err := journal.List(s.Context(), Filter{States: []State{StatePending, StateInFlight, StateUnknown, StateHeld}})
 	require.NoError(s, err)
-	require.Empty(s, open, "unfinished in the journal")
+	for _, in := range open {
+		assert.Fail(s, "unfinished in the journal", "%s: %s %s", in.Operation, in.State, in.HoldReason)
+	}
 
 	books, notes := s.books(), s.notes()
 	operations := 0
