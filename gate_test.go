@@ -120,3 +120,49 @@ func TestRunKeepsAPause(t *testing.T) {
 		assert.Equal(t, StateSucceeded, r.lookup("first").State)
 	})
 }
+
+// Only an answer about the destination pauses it; one about its own request
+// does not.
+func TestRunIsNotPausedByAnAnswerAboutOneRequest(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		early := true
+		base := &starts{answer: func(req *http.Request) (*http.Response, error) {
+			if early {
+				early = false
+				return status(http.StatusTooEarly, "Retry-After", "20")(req)
+			}
+			return status(200)(req)
+		}}
+		r.transport.Base = base
+		r.prepare(rigURL, "first")
+		defer r.running()()
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 1, base.to("provider.example"))
+		r.prepare(rigURL, "second")
+		time.Sleep(time.Second)
+		assert.Equal(t, StateSucceeded, r.lookup("second").State)
+		assert.Equal(t, StatePending, r.lookup("first").State)
+	})
+}
+
+// Gates are bounded in number; those that say nothing new go.
+func TestGatesAreBounded(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var g gates
+		kept := g.of("kept", time.Now())
+		kept.pause(time.Now(), time.Hour, RetryPolicy{MaxBackoff: time.Hour})
+		for i := range 3 * maxGates {
+			g.of(fmt.Sprint(i), time.Now())
+		}
+		assert.LessOrEqual(t, len(g.all), maxGates)
+		assert.Same(t, kept, g.of("kept", time.Now()))
+
+		for i := range maxGates { // all in use
+			g.of(fmt.Sprint("busy-", i), time.Now()).pause(time.Now(), time.Hour, RetryPolicy{MaxBackoff: time.Hour})
+		}
+		skipped, _ := g.of("one more", time.Now()).enter(time.Now(), RetryPolicy{})
+		assert.Empty(t, skipped)
+		assert.LessOrEqual(t, len(g.all), maxGates)
+	})
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 )
 
@@ -48,7 +47,7 @@ func (s *sweep) run() error {
 	defer s.finish()
 	verified := s.t.clock.Now()
 	failures, poll := 0, pollEvery
-	for sleep(s.going, rand.N(s.t.Retry.minBackoff())) { // not all machines at once; after a failure neither
+	for {
 		for s.goesOn() {
 			now := s.t.clock.Now()
 			if now.Sub(verified) >= verifyEvery && s.beside() == 0 {
@@ -61,11 +60,10 @@ func (s *sweep) run() error {
 				break
 			}
 			failures = 0
-			s.work(due)
 			if len(due) > 0 {
 				poll = pollEvery
 			}
-			if len(due) == sweepPage && s.busy() < sweepAttempts {
+			if s.work(due) && s.busy() < sweepAttempts {
 				continue
 			}
 			if !s.rest(now, next, poll) {
@@ -85,7 +83,6 @@ func (s *sweep) run() error {
 			slog.String("err", err.Error()), slog.Duration("wait", wait))
 		sleep(s.going, wait)
 	}
-	return nil
 }
 
 // rest waits until something may be due: next, a call or a worker that ended

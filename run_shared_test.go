@@ -117,3 +117,45 @@ func TestRollingRestart(t *testing.T) {
 		}
 	})
 }
+
+// Those whose process died during the attempt are sent after the others and
+// alone, one after another.
+func TestRunSendsSuspectsAloneAndLast(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		for i := range 5 {
+			r.transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+				r.journal.store.Die() // as the process would
+				return nil, errReset
+			})
+			_, _, err := r.do(t.Context(), fmt.Sprint("suspect-", i), orderBody(i))
+			require.ErrorIs(t, err, ErrUnknownOutcome)
+			r.open()
+		}
+		var order []string
+		base := &starts{answer: func(req *http.Request) (*http.Response, error) {
+			order = append(order, req.URL.Path)
+			time.Sleep(time.Second)
+			return status(200)(req)
+		}}
+		r.transport.Base = base
+		healthy := orders("healthy", 20)
+		r.prepare("http://provider.example/healthy", healthy...)
+		stop := r.running()
+		time.Sleep(time.Minute)
+		stop()
+		assert.Equal(t, 5, r.settled(orders("suspect", 5)))
+		require.Len(t, order, 25)
+		for i, path := range order {
+			if i < 20 {
+				assert.Equal(t, "/healthy", path)
+				continue
+			}
+			assert.Equal(t, "/charges", path)
+			assert.GreaterOrEqual(t, base.at[i].Sub(base.at[i-1]), time.Second, "alone")
+			if i > 20 {
+				assert.Less(t, base.at[i].Sub(base.at[i-1]), time.Second+defaultMinBackoff+time.Millisecond, "without a pause")
+			}
+		}
+	})
+}

@@ -32,6 +32,8 @@ type sweep struct {
 	starts chan struct{} // held by the attempt that is about to go out
 	ended  chan struct{} // told when a worker ended
 
+	suspected time.Time // since when one with deaths waits for the others; zero: none
+
 	mu      sync.Mutex
 	running int            // workers that are at an intent
 	aside   int            // workers that are not
@@ -71,12 +73,17 @@ func (s *sweep) claim(now time.Time) (due []Intent, next time.Time, err error) {
 	return s.t.Journal.ClaimDue(s.ctx, now, Filter{Name: s.t.Name, Limit: limit})
 }
 
+// suspectPatience is how long a Run puts off those with deaths while there are
+// others to send.
+const suspectPatience = time.Minute
+
 // work works through a page of claimed intents: those without deaths at the
 // same time, the others alone, one after another, since each of them may be the
-// one that kills the process. A steady sweep takes one of those only, so that
-// what became due meanwhile comes first again. What it does not come to is
-// given back.
-func (s *sweep) work(page []Intent) {
+// one that kills the process. A steady sweep takes one of those only, and when
+// nothing else is running, so that what becomes due meanwhile comes first. What
+// it does not come to is given back. It reports whether there may be more to
+// take at once.
+func (s *sweep) work(page []Intent) (more bool) {
 	left := page
 	defer func() { // also when a hook panics
 		for _, in := range left {
@@ -85,16 +92,31 @@ func (s *sweep) work(page []Intent) {
 	}()
 	for len(left) > 0 && s.goesOn() {
 		in := left[0]
-		suspect := in.Claimed && in.Deaths > 0 && !in.State.Final()
-		if suspect && !s.alone() {
-			return
+		if !in.Claimed || in.Deaths == 0 || in.State.Final() {
+			left = left[1:]
+			s.begin(in)
+			continue
 		}
+		if s.steady && s.busy() > 0 && s.putsOff() || !s.alone() {
+			return false
+		}
+		s.suspected = time.Time{}
 		left = left[1:]
 		s.begin(in)
-		if suspect && (!s.alone() || s.steady) {
-			return
+		if s.alone() && s.steady {
+			return true
 		}
 	}
+	return len(page) == sweepPage
+}
+
+// putsOff reports whether those with deaths can wait for longer.
+func (s *sweep) putsOff() bool {
+	now := s.t.clock.Now()
+	if s.suspected.IsZero() {
+		s.suspected = now
+	}
+	return now.Sub(s.suspected) < suspectPatience
 }
 
 // begin starts the work on one claimed intent, or skips it.
