@@ -132,9 +132,7 @@ func TestRunSendsSuspectsAloneAndLast(t *testing.T) {
 			require.ErrorIs(t, err, ErrUnknownOutcome)
 			r.open()
 		}
-		var order []string
 		base := &starts{answer: func(req *http.Request) (*http.Response, error) {
-			order = append(order, req.URL.Path)
 			time.Sleep(time.Second)
 			return status(200)(req)
 		}}
@@ -145,8 +143,8 @@ func TestRunSendsSuspectsAloneAndLast(t *testing.T) {
 		time.Sleep(time.Minute)
 		stop()
 		assert.Equal(t, 5, r.settled(orders("suspect", 5)))
-		require.Len(t, order, 25)
-		for i, path := range order {
+		require.Len(t, base.paths, 25)
+		for i, path := range base.paths {
 			if i < 20 {
 				assert.Equal(t, "/healthy", path)
 				continue

@@ -82,6 +82,7 @@ func (l *listener) take(_ context.Context, in Intent) error {
 type starts struct {
 	mu      sync.Mutex
 	at      []time.Time
+	paths   []string
 	hosts   map[string]int
 	running map[string]int // now
 	most    map[string]int
@@ -90,6 +91,7 @@ type starts struct {
 
 func (s *starts) RoundTrip(req *http.Request) (*http.Response, error) {
 	s.count(req.URL.Host, 1)
+	s.note(req.URL.Path)
 	defer s.count(req.URL.Host, -1)
 	closeBody(req)
 	return s.answer(req)
@@ -102,13 +104,18 @@ func (s *starts) count(host string, n int) {
 		s.hosts, s.running, s.most = map[string]int{}, map[string]int{}, map[string]int{}
 	}
 	if n > 0 {
-		s.at = append(s.at, time.Now())
 		s.hosts[host]++
 	}
 	for _, h := range []string{host, "all"} {
 		s.running[h] += n
 		s.most[h] = max(s.most[h], s.running[h])
 	}
+}
+
+func (s *starts) note(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at, s.paths = append(s.at, time.Now()), append(s.paths, path)
 }
 
 func (s *starts) to(host string) int {
