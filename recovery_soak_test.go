@@ -285,7 +285,7 @@ func (s *soak) finish() {
 		last.tell(in)
 		return nil
 	}
-	for end := time.Now().Add(time.Minute); ; {
+	for end := time.Now().Add(time.Minute + time.Since(s.begun)); ; {
 		report, err := client.Resume(s.Context())
 		require.NoError(s, err)
 		require.Empty(s, report.Held)
