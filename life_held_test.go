@@ -1,12 +1,15 @@
 package idem
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -52,7 +55,8 @@ func (l *life) copied() {
 // lost leaves order-1 in doubt, and due.
 func (l *life) lost() {
 	l.t.Helper()
-	l.acts = append([]act{actLost}, l.acts...)
+	l.transport.Retry.MaxAttempts = 1
+	l.acts = slices.Insert(l.acts, l.sends(), act(actLost))
 	requireUnknown(l.t, l.call(), StateUnknown)
 	time.Sleep(time.Minute)
 }
@@ -73,35 +77,18 @@ var holdings = []holding{
 	{HoldStoredFailure, true, "look at the provider's side", []act{actAnswer(500, "Idempotent-Replayed", "true")}, func(l *life) { _ = l.call() }},
 	{HoldExhausted, true, "release it", []act{actAnswer(503)}, func(l *life) { l.lost(); l.resume() }},
 	{HoldExhausted, false, "release it", []act{actAnswer(429)}, func(l *life) { l.prepares(); l.resume() }},
-	{HoldPoison, true, "find out why", nil, func(l *life) { l.acts = []act{l.dies}; _ = l.call(); l.open(); l.resume() }},
-	{HoldCredentials, true, "Client.Authorize", []act{actLost}, func(l *life) {
+	{HoldPoison, true, "find out why", nil, func(l *life) { l.crash(0, func() { _ = l.call() }); l.resume() }},
+	{HoldCredentials, true, "Client.Authorize", nil, func(l *life) {
 		req := l.request()
 		req.Header.Set("Authorization", "Bearer x")
-		_, err := l.client.Do("order-1", req)
-		requireUnknown(l.t, err, StateUnknown)
-		time.Sleep(time.Minute)
+		l.crash(503, func() { _, _ = l.client.Do("order-1", req) })
 		l.resume()
 	}},
 	{HoldCredentials, false, "Client.Authorize", []act{actAnswer(401)}, func(l *life) { l.prepares(); l.resume() }},
-	{HoldUnnamed, true, "", []act{actLost}, func(l *life) {
-		_, err := l.transport.RoundTrip(l.request())
-		requireUnknown(l.t, err, StateUnknown)
-		time.Sleep(time.Minute)
-		l.resume()
-	}},
-	{HoldUnnamed, false, "", []act{actAnswer(429)}, func(l *life) {
-		l.transport.Retry.MaxAttempts = 2
-		l.transport.Observer = &Observer{Waiting: func(context.Context, Intent, time.Duration) { l.journal.store.Die() }}
-		_, _ = l.transport.RoundTrip(l.request())
-		l.open()
-		time.Sleep(time.Minute)
-		l.resume()
-	}},
-	{HoldNoContract, true, "contract.Keyed", []act{actLost}, func(l *life) {
-		l.transport.Contracts = contract.First()
-		_ = l.call()
-	}},
-	{HoldNotKept, true, "look at the provider's side", []act{actBroken}, func(l *life) {
+	{HoldUnnamed, true, "", nil, func(l *life) { l.crash(503, func() { _, _ = l.transport.RoundTrip(l.request()) }); l.resume() }},
+	{HoldUnnamed, false, "", nil, func(l *life) { l.crash(429, func() { _, _ = l.transport.RoundTrip(l.request()) }); l.resume() }},
+	{HoldNoContract, true, "contract.Keyed", []act{actLost}, func(l *life) { l.transport.Contracts = contract.First(); _ = l.call() }},
+	{HoldNotKept, true, "look at the provider's side", []act{actStream(errReset)}, func(l *life) {
 		resp, err := l.client.Do("order-1", l.request())
 		require.NoError(l.t, err)
 		resp.Body.Close()
@@ -119,10 +106,12 @@ var holdings = []holding{
 	{HoldChecksum, false, "look at the provider's side", nil, func(l *life) { l.prepares(); l.closed(damage); l.resume() }},
 }
 
-// actBroken begins a stream that breaks.
-func actBroken(req *http.Request, _ http.RoundTripper) (*http.Response, error) {
-	closeBody(req)
-	return eventStream(io.NopCloser(io.MultiReader(strings.NewReader("data: x\n\n"), iotest.ErrReader(errReset)))), nil
+// actStream answers with a stream, which breaks with an error.
+func actStream(err error) act {
+	return func(req *http.Request, _ http.RoundTripper) (*http.Response, error) {
+		closeBody(req)
+		return eventStream(io.NopCloser(io.MultiReader(strings.NewReader("data: x\n\n"), iotest.ErrReader(cmp.Or(err, io.EOF))))), nil
+	}
 }
 
 func (h holding) String() string { return fmt.Sprintf("%s, doubt=%v", h.reason, h.doubt) }
@@ -138,31 +127,22 @@ func (h holding) held(t *testing.T, f func(t *testing.T, l *life, seen Intent)) 
 	})
 }
 
-// decisions are what a person can do, and where it is refused.
+func resolved(c *Client, ctx context.Context, seen Intent, by, note string) (Intent, error) {
+	return c.Resolve(ctx, seen, StateSucceeded, by, note)
+}
+
+// decisions are what a person can do, where it is allowed, and what it leads to
+// without doubt and in doubt.
 var decisions = []struct {
 	name    string
-	decide  func(c *Client, ctx context.Context, seen Intent) (Intent, error)
+	decide  func(c *Client, ctx context.Context, seen Intent, by, note string) (Intent, error)
 	allowed func(h holding) bool
-	becomes func(doubt bool) State
+	becomes map[bool]State
 }{
-	{"Release", func(c *Client, ctx context.Context, seen Intent) (Intent, error) {
-		return c.Release(ctx, seen, "ann", "why")
-	},
-		func(h holding) bool { return h.reason != HoldExpired && h.reason != HoldNoContract },
-		func(doubt bool) State { return map[bool]State{true: StateUnknown, false: StatePending}[doubt] }},
-	{"ReleaseExpired", func(c *Client, ctx context.Context, seen Intent) (Intent, error) {
-		return c.ReleaseExpired(ctx, seen, "ann", "why")
-	},
-		func(h holding) bool { return h.reason == HoldExpired },
-		func(bool) State { return StateUnknown }},
-	{"Resolve", func(c *Client, ctx context.Context, seen Intent) (Intent, error) {
-		return c.Resolve(ctx, seen, StateSucceeded, "ann", "why")
-	}, func(holding) bool { return true }, func(bool) State { return StateSucceeded }},
-	{"Withdraw", func(c *Client, ctx context.Context, seen Intent) (Intent, error) {
-		return c.Withdraw(ctx, seen, "ann", "why")
-	},
-		func(h holding) bool { return !h.doubt },
-		func(bool) State { return StateWithdrawn }},
+	{"Release", (*Client).Release, func(h holding) bool { return h.reason != HoldExpired && h.reason != HoldNoContract }, map[bool]State{true: StateUnknown, false: StatePending}},
+	{"ReleaseExpired", (*Client).ReleaseExpired, func(h holding) bool { return h.reason == HoldExpired }, map[bool]State{true: StateUnknown}},
+	{"Resolve", resolved, func(holding) bool { return true }, map[bool]State{true: StateSucceeded, false: StateSucceeded}},
+	{"Withdraw", (*Client).Withdraw, func(h holding) bool { return !h.doubt }, map[bool]State{false: StateWithdrawn}},
 }
 
 // Held is never sent, by no resume and no call; the error of a call says the
@@ -209,14 +189,14 @@ func TestLife_HeldIsLeftByADecision(t *testing.T) {
 						if refused.allowed(h) {
 							continue
 						}
-						_, err := refused.decide(l.client, t.Context(), seen)
+						_, err := refused.decide(l.client, t.Context(), seen, "ann", "why")
 						requireUnknown(t, err, StateHeld)
 						require.ErrorContains(t, err, "nothing was changed", refused.name)
 						require.Equal(t, seen.Version, l.held().Version)
 					}
-					got, err := allowed.decide(l.client, t.Context(), seen)
+					got, err := allowed.decide(l.client, t.Context(), seen, "ann", "why")
 					require.NoError(t, err)
-					assert.Equal(t, allowed.becomes(h.doubt), got.State)
+					assert.Equal(t, allowed.becomes[h.doubt], got.State)
 					assert.Equal(t, [2]string{"ann", "why"}, [2]string{got.By, got.Note})
 					h.left(t, l, seen, got)
 				})
@@ -256,7 +236,7 @@ func TestLife_DecisionOnWhatMovedDoesNothing(t *testing.T) {
 			moved, err := l.client.Release(t.Context(), old, "bob", "first")
 			require.NoError(t, err)
 			refused := func(seen Intent) {
-				_, err := d.decide(l.client, context.Background(), seen)
+				_, err := d.decide(l.client, context.Background(), seen, "ann", "why")
 				assert.ErrorIs(t, err, ErrUnknownOutcome, d.name)
 				assert.ErrorIs(t, err, ErrBusy, d.name)
 				assert.ErrorContains(t, err, "nothing was changed")
@@ -275,22 +255,6 @@ func TestLife_DecisionOnWhatMovedDoesNothing(t *testing.T) {
 			assert.Equal(t, "bob", l.in().By)
 		})
 	}
-}
-
-// Release gives fresh ResumeAttempts; the intent goes on under its key.
-func TestLife_ReleaseGivesResumeAttemptsAnew(t *testing.T) {
-	fail := actAnswer(503)
-	live(t, RetryPolicy{MaxAttempts: 1, ResumeAttempts: 2}, []act{fail, fail, fail, fail, fail}, func(t *testing.T, l *life) {
-		l.lost()
-		for _, sends := range []int{3, 5} {
-			l.run(time.Hour)
-			require.Equal(t, HoldExhausted, l.held().HoldReason)
-			require.Equal(t, sends, l.sends())
-			in, err := l.client.Release(t.Context(), l.held(), "ann", "")
-			require.NoError(t, err)
-			assert.Equal(t, StateUnknown, in.State)
-		}
-	})
 }
 
 // ReleaseExpired restarts the key's life, and may execute a second time.
@@ -343,6 +307,192 @@ func TestLife_ResolveIsAPersonsWord(t *testing.T) {
 				require.NotErrorIs(t, err, ErrUnknownOutcome)
 			}
 			l.unsent()
+		})
+	}
+}
+
+// verifies sets a Verify that answers so, and notes when it was asked.
+func (l *life) verifies(state State, err error) {
+	l.client.Verify = func(ctx context.Context, in Intent) (State, error) {
+		l.asked = append(l.asked, time.Now())
+		_, limited := ctx.Deadline()
+		assert.True(l.t, limited && in.Doubt && in.Request == nil)
+		return state, err
+	}
+}
+
+// doubts are ways to be in doubt, with and without a resend that is allowed.
+var doubts = []struct {
+	name string
+	hold HoldReason // that the next resume finds, or leaves
+	make func(l *life)
+}{
+	{"unknown", "", (*life).lost},
+	{"expired", HoldExpired, func(l *life) { l.lost(); time.Sleep(24 * time.Hour) }},
+	{"no contract", HoldNoContract, func(l *life) { l.acts, l.transport.Contracts = []act{actLost}, contract.First(); _ = l.call() }},
+	{"copied", HoldCopied, func(l *life) { l.lost(); l.copied() }},
+}
+
+// A read that finds the effect settles it before a resend, and where none is
+// allowed. "Not there" finalises nothing: it permits a resend under the same key
+// that is allowed anyway. No call asks, and nothing is asked without doubt.
+func TestVerify_ProofSettlesAndNotFoundOnlyPermits(t *testing.T) {
+	for _, d := range doubts {
+		for _, found := range []State{StateSucceeded, StateUnknown} {
+			t.Run(d.name+"/"+string(found), func(t *testing.T) {
+				live(t, RetryPolicy{MaxAttempts: 1}, nil, func(t *testing.T, l *life) {
+					l.others(1)
+					l.verifies(found, nil)
+					d.make(l)
+					require.Empty(t, l.asked)
+					l.verifies(found, nil) // the client may be another one
+					report := l.resume()
+					require.NotEmpty(t, l.asked)
+					in := l.in()
+					if found == StateUnknown && d.hold != "" {
+						assert.Equal(t, [2]any{d.hold, true}, [2]any{in.HoldReason, in.Doubt})
+						l.still()
+						return
+					}
+					assert.Equal(t, [2]any{StateSucceeded, false}, [2]any{in.State, in.Doubt})
+					if found == StateUnknown {
+						assert.Equal(t, 2, strings.Count(strings.Join(l.keys, " "), in.Key))
+						return
+					}
+					assert.Equal(t, [2]any{"verify", &Outcome{}}, [2]any{in.By, in.Outcome})
+					require.ErrorIs(t, l.call(), ErrNotKept)
+					if d.name != "copied" { // then the others are held too
+						assert.Equal(t, 2, report.Settled)
+						assert.Equal(t, 2, l.sends(), "the other one's, and the first")
+					}
+				})
+			})
+		}
+	}
+}
+
+// An error, and any other answer of it, settles nothing; the resend waits, as
+// one of the ResumeAttempts.
+func TestVerify_ErrorOrRejectedSettlesNothing(t *testing.T) {
+	for state, err := range map[State]error{StateRejected: nil, StateHeld: nil, "": nil, StateSucceeded: errReset, StateUnknown: errReset} {
+		live(t, RetryPolicy{MaxAttempts: 1, ResumeAttempts: 3}, nil, func(t *testing.T, l *life) {
+			l.lost()
+			l.verifies(state, err)
+			for n := 1; n <= 3; n++ {
+				l.resume()
+				in := l.in()
+				require.Equal(t, [2]int{n, 1}, [2]int{in.Resumes, in.Attempts})
+				require.Equal(t, n < 3, in.State == StateUnknown && in.Due.After(time.Now()))
+				time.Sleep(time.Minute)
+			}
+			for range 3 {
+				assert.Equal(t, HoldExhausted, l.held().HoldReason)
+				time.Sleep(time.Hour)
+				l.resume()
+			}
+			assert.Greater(t, len(l.asked), 4, "held is read too")
+			assert.True(t, l.held().Doubt)
+			assert.Equal(t, 1, l.sends())
+		})
+	}
+}
+
+// What is held in doubt is read again, from a minute on at growing intervals up
+// to six hours, over restarts.
+func TestVerify_HeldIsReadAgainAtGrowingIntervals(t *testing.T) {
+	live(t, RetryPolicy{MaxAttempts: 1}, nil, func(t *testing.T, l *life) {
+		l.lost()
+		time.Sleep(24 * time.Hour)
+		l.verifies(StateUnknown, nil)
+		l.resume() // held from now on, and read just before
+		for wait := time.Minute; len(l.asked) < 12; wait = min(2*wait, 6*time.Hour) {
+			asked := len(l.asked)
+			require.Equal(t, wait, time.Until(l.held().Due))
+			l.restart(false)
+			l.verifies(StateUnknown, nil)
+			time.Sleep(wait - 1)
+			l.resume()
+			require.Len(t, l.asked, asked)
+			time.Sleep(time.Nanosecond)
+			l.resume()
+			require.Len(t, l.asked, asked+1)
+		}
+		l.verifies(StateSucceeded, nil)
+		l.run(7 * time.Hour)
+		assert.Equal(t, StateSucceeded, l.in().State)
+		assert.Equal(t, 1, l.sends())
+	})
+}
+
+// A Verify that hangs ends with AttemptTimeout, before a resend and when held.
+func TestVerify_HungOneEndsWithAttemptTimeout(t *testing.T) {
+	for limit, want := range map[time.Duration]time.Duration{0: 30 * time.Second, 5 * time.Second: 5 * time.Second} {
+		live(t, RetryPolicy{AttemptTimeout: limit}, nil, func(t *testing.T, l *life) {
+			l.lost()
+			l.client.Verify = func(ctx context.Context, _ Intent) (State, error) { <-ctx.Done(); return StateUnknown, ctx.Err() }
+			for _, held := range []HoldReason{"", "", HoldExpired, HoldExpired} {
+				begun := time.Now()
+				l.resume()
+				assert.Equal(t, want, time.Since(begun))
+				assert.Equal(t, held, l.in().HoldReason)
+				time.Sleep(12 * time.Hour)
+			}
+			assert.Equal(t, 1, l.sends())
+		})
+	}
+}
+
+// After an error it is told again, later each time, over restarts.
+func TestOnSettled_ErrorIsToldAgainWithGrowingBackoff(t *testing.T) {
+	live(t, RetryPolicy{}, nil, func(t *testing.T, l *life) {
+		l.prepares()
+		var last time.Duration
+		for n := 1; n <= 12; n++ {
+			l.listens(func(int) error { return errors.New("not now") })
+			assert.Equal(t, 1, l.resume().Waiting)
+			require.Len(t, l.told, n)
+			wait := l.in().Wait
+			assert.Equal(t, wait, time.Until(l.in().Due))
+			assert.True(t, wait >= last*3/2 || wait == 30*time.Second, "%v after %v", wait, last)
+			last = wait
+			time.Sleep(wait - 1)
+			l.restart(false)
+			l.listens(acknowledged)
+			l.resume()
+			require.Len(t, l.told, n, "not before it is due")
+			time.Sleep(time.Nanosecond)
+		}
+		assert.Equal(t, 30*time.Second, last, "MaxBackoff")
+		assert.Equal(t, 1, l.resume().Notified)
+		assert.Zero(t, l.resume().Notified)
+	})
+}
+
+// A panic in it goes up, and it is told again; so it is after a crash before
+// the acknowledgement.
+func TestOnSettled_PanicAndCrashAreToldAgain(t *testing.T) {
+	for _, run := range []bool{false, true} {
+		live(t, RetryPolicy{}, nil, func(t *testing.T, l *life) {
+			l.prepares()
+			l.listens(func(int) error { panic("boom") })
+			require.PanicsWithValue(t, "boom", func() {
+				if run {
+					_ = l.client.Run(t.Context())
+				}
+				_, _ = l.client.Resume(t.Context())
+			})
+			require.True(t, l.in().Notify)
+			time.Sleep(time.Minute)
+			l.listens(func(int) error { l.kill(); return nil })
+			_, err := l.client.Resume(t.Context())
+			require.ErrorIs(t, err, ErrJournal, "not acknowledged")
+			l.open()
+			time.Sleep(time.Minute)
+			l.listens(acknowledged)
+			assert.Equal(t, 1, l.resume().Notified)
+			l.run(time.Minute)
+			assert.Len(t, l.told, 3)
+			assert.Equal(t, 1, l.sends())
 		})
 	}
 }

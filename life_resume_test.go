@@ -2,7 +2,10 @@ package idem
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,9 +20,8 @@ import (
 // A wait longer than the caller's patience (MaxBackoff, the context's deadline)
 // frees it at once, with the response in hand.
 func TestLife_LongWaitFreesTheCallerWithTheAnswerInHand(t *testing.T) {
-	for _, patience := range []time.Duration{time.Hour, 5 * time.Second} {
+	for wait, patience := range map[string]time.Duration{"31": time.Hour, "6": 5 * time.Second} {
 		for _, status := range []int{429, 503} {
-			wait := map[time.Duration]string{time.Hour: "31", 5 * time.Second: "6"}[patience]
 			live(t, RetryPolicy{}, []act{actAnswer(status, "Retry-After", wait)}, func(t *testing.T, l *life) {
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				defer cancel()
@@ -28,8 +30,7 @@ func TestLife_LongWaitFreesTheCallerWithTheAnswerInHand(t *testing.T) {
 				assert.Zero(t, time.Since(begun), "at once")
 				var failure *OperationError
 				require.ErrorAs(t, err, &failure)
-				assert.Equal(t, status, failure.Response.StatusCode)
-				assert.Equal(t, "act", readAndClose(t, failure.Response))
+				assert.Equal(t, [2]any{status, "act"}, [2]any{failure.Response.StatusCode, readAndClose(t, failure.Response)})
 				assert.Equal(t, 1, l.sends())
 			})
 		}
@@ -91,7 +92,6 @@ func TestLife_WaitLongerThanTheKeysLife(t *testing.T) {
 				l.prepares()
 			}
 			require.Error(t, l.call())
-			require.True(t, l.in().Expires.Before(l.in().Due))
 			l.still()
 			time.Sleep(2 * time.Hour)
 			if test.state != StateUnknown {
@@ -99,9 +99,8 @@ func TestLife_WaitLongerThanTheKeysLife(t *testing.T) {
 				return
 			}
 			requireUnknown(t, l.call(), StateUnknown)
-			require.Len(t, l.resume().Held, 1)
-			assert.Equal(t, HoldExpired, l.in().HoldReason)
-			assert.Equal(t, 1, l.sends())
+			l.resume()
+			assert.Equal(t, [2]any{HoldExpired, 1}, [2]any{l.in().HoldReason, l.sends()})
 		})
 	}
 }
@@ -112,12 +111,7 @@ func TestLife_WhatRemainsIsTheShorterOfDueAndWait(t *testing.T) {
 	for _, rest := range [][2]time.Duration{{10 * time.Hour, 10 * time.Second}, {10 * time.Second, 10 * time.Hour}} {
 		live(t, RetryPolicy{MaxAttempts: 1}, []act{actLost}, func(t *testing.T, l *life) {
 			requireUnknown(t, l.call(), StateUnknown)
-			require.NoError(t, l.journal.Close())
-			db := inspect(t, l.path)
-			_, err := db.Exec(`UPDATE status SET due = ?, wait = ?`, time.Now().Add(rest[0]).UnixNano(), int64(rest[1]))
-			require.NoError(t, err)
-			require.NoError(t, db.Close())
-			l.open()
+			l.closed(`UPDATE status SET due = ?, wait = ?`, time.Now().Add(rest[0]).UnixNano(), int64(rest[1]))
 			begun := time.Now()
 			require.NoError(t, l.call())
 			assert.Equal(t, 10*time.Second, l.at[1].Sub(begun))
@@ -133,14 +127,15 @@ func TestLife_CancelLeavesWithdrawnOrDoubtThatResumeSettles(t *testing.T) {
 			live(t, RetryPolicy{}, nil, func(t *testing.T, l *life) {
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
-				how := actUnsent
-				if executed {
-					how = actLost
-				}
 				l.acts = []act{func(req *http.Request, server http.RoundTripper) (*http.Response, error) {
-					defer time.AfterFunc(map[bool]time.Duration{true: 0, false: time.Millisecond}[inTheSend], leave)
-					defer time.Sleep(time.Microsecond)
-					return how(req, server)
+					if inTheSend {
+						leave()
+					}
+					time.AfterFunc(time.Millisecond, leave)
+					if executed {
+						return actLost(req.WithContext(context.Background()), server)
+					}
+					return actUnsent(req, server)
 				}}
 				_, _, err := l.do(ctx, "order-1", orderBody(1))
 				require.ErrorIs(t, err, context.Canceled)
@@ -170,10 +165,6 @@ func TestLife_EndIsRecordedThoughTheCallerLeft(t *testing.T) {
 			assert.Equal(t, state.Final(), err == nil, "the answer is here")
 			l.restart(status != 201) // what is only posted is not lost by an end in good order
 			assert.Equal(t, state, l.in().State)
-			attempts, err := l.journal.Attempts(t.Context(), l.in())
-			require.NoError(t, err)
-			require.Len(t, attempts, 1)
-			assert.Equal(t, status, attempts[0].StatusCode)
 		})
 	}
 }
@@ -195,9 +186,8 @@ func TestLife_JoinerTakesOverWhenTheLeaderLeaves(t *testing.T) {
 			leave()
 			require.ErrorIs(t, <-ends, context.Canceled)
 			require.NoError(t, <-ends)
-			assert.Equal(t, 1, l.effects())
+			assert.Equal(t, [2]int{1, 2}, [2]int{l.effects(), l.sends()})
 			assert.Equal(t, l.keys[0], l.keys[1])
-			assert.Equal(t, 2, l.sends())
 		})
 	}
 }
@@ -252,4 +242,259 @@ func TestLife_TrueAnswerIsNeverThrownAway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// crash kills the process during a call: in its attempt, or in the wait after
+// one that was answered so.
+func (l *life) crash(answered int, call func()) {
+	l.t.Helper()
+	l.acts, l.transport.Retry.MaxAttempts = []act{l.dies}, max(l.transport.Retry.MaxAttempts, 2)
+	if answered != 0 {
+		l.acts = []act{actAnswer(answered)}
+		l.transport.Observer = &Observer{Waiting: func(context.Context, Intent, time.Duration) { l.kill() }}
+	}
+	call()
+	require.Equal(l.t, 1, l.sends())
+	l.open()
+	l.transport.Observer = nil
+	time.Sleep(time.Minute)
+}
+
+// crashed runs f after a crash in each state, of a call under that key and name.
+func crashed(t *testing.T, key, operation string, f func(t *testing.T, l *life)) {
+	for _, answered := range []int{0, 429, 503} {
+		live(t, RetryPolicy{}, nil, func(t *testing.T, l *life) {
+			req := l.request()
+			if key != "" {
+				req.Header.Set("Idempotency-Key", key)
+			}
+			l.crash(answered, func() {
+				_, _ = l.transport.RoundTrip(req.WithContext(WithOperation(t.Context(), operation)))
+			})
+			f(t, l)
+		})
+	}
+}
+
+// A crash tells the caller nothing, so what is named, or has the caller's key,
+// is resumed.
+func TestLife_NamedIsResumedAfterACrash(t *testing.T) {
+	for _, name := range [][2]string{{"", "order-1"}, {"own-key", ""}, {"own-key", "order-1"}} {
+		crashed(t, name[0], name[1], func(t *testing.T, l *life) {
+			assert.Equal(t, [2]int{1, 1}, [2]int{l.resume().Settled, l.effects()})
+			assert.Equal(t, l.keys[0], l.keys[1])
+		})
+	}
+}
+
+// What has neither is held: the caller may have issued it again.
+func TestLife_UnnamedIsHeldAfterACrash(t *testing.T) {
+	crashed(t, "", "", func(t *testing.T, l *life) {
+		require.Len(t, l.resume().Held, 1)
+		assert.Equal(t, HoldUnnamed, l.held().HoldReason)
+		l.unsent()
+	})
+}
+
+// ResumeUnnamed is for applications that never do that.
+func TestLife_ResumeUnnamedSendsThemToo(t *testing.T) {
+	crashed(t, "", "", func(t *testing.T, l *life) {
+		l.transport.ResumeUnnamed = true
+		assert.Equal(t, 1, l.resume().Settled)
+		assert.Equal(t, l.keys[0], l.keys[1])
+	})
+}
+
+// others puts n more orders into the outbox.
+func (l *life) others(n int) {
+	l.t.Helper()
+	for i := range n {
+		_, err := l.client.Prepare(fmt.Sprint("other-", i), mustRequest(l.t, l.t.Context(), rigURL, orderBody(100+i)))
+		require.NoError(l.t, err)
+	}
+}
+
+// Resume makes one attempt of each intent that is due, per pass.
+func TestLife_ResumeMakesOneAttemptOfEachDueIntentPerPass(t *testing.T) {
+	live(t, RetryPolicy{}, nil, func(t *testing.T, l *life) {
+		l.server = answering(answerWith(503))
+		l.others(3)
+		for pass := 1; pass <= 3; pass++ {
+			assert.Equal(t, 3, l.resume().Sent)
+			assert.Zero(t, l.resume().Sent, "not due")
+			assert.Equal(t, 3*pass, l.sends())
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// Resume and Run make at most ResumeAttempts since the last direct call or
+// release; then the intent is held: exhausted.
+func TestLife_ResumeAttemptsSinceTheLastCallOrRelease(t *testing.T) {
+	for _, how := range []string{"Resume", "Run", "restarts"} {
+		live(t, RetryPolicy{MaxAttempts: 3, ResumeAttempts: 2}, nil, func(t *testing.T, l *life) {
+			l.server = answering(answerWith(503))
+			l.crash(0, func() { _ = l.call() })
+			l.resume()
+			require.Equal(t, 2, l.sends())
+			time.Sleep(time.Minute)
+			requireUnknown(t, l.call(), StateUnknown)
+			require.Equal(t, 5, l.sends(), "its own MaxAttempts")
+			for _, sends := range []int{7, 9} {
+				for range 5 {
+					time.Sleep(time.Minute)
+					if l.resume(); how == "restarts" {
+						l.restart(true)
+					}
+				}
+				if how == "Run" {
+					l.run(time.Hour)
+				}
+				require.Equal(t, sends, l.sends())
+				require.Equal(t, HoldExhausted, l.held().HoldReason)
+				_, err := l.client.Release(t.Context(), l.held(), "ann", "")
+				require.NoError(t, err)
+			}
+		})
+	}
+}
+
+// A call cut by a crash is continued on that count, not on what it had left.
+func TestLife_CallCutByACrashGoesOnOnResumesCount(t *testing.T) {
+	live(t, RetryPolicy{MaxAttempts: 4, ResumeAttempts: 3}, nil, func(t *testing.T, l *life) {
+		l.server = answering(answerWith(503))
+		l.crash(503, func() { _ = l.call() })
+		l.run(time.Hour)
+		assert.Equal(t, 1+3, l.sends())
+		assert.Equal(t, HoldExhausted, l.held().HoldReason)
+	})
+}
+
+// deaths claims the intent, to see what was charged to it, and gives it back.
+func (l *life) deaths(operation string) int {
+	l.t.Helper()
+	in := l.lookup(operation)
+	got, claimed, err := l.journal.Begin(l.t.Context(), Intent{ID: in.ID, Fingerprint: in.Fingerprint})
+	require.NoError(l.t, err)
+	require.True(l.t, claimed)
+	deaths := got.Deaths
+	got.Claimed = false
+	_, err = l.journal.Update(l.t.Context(), got, nil, true)
+	require.NoError(l.t, err)
+	return deaths
+}
+
+// stillborn kills the process before the attempt is on the wire, where the next one
+// may start.
+func (l *life) stillborn(req *http.Request) (*http.Response, error) {
+	l.kill()
+	return actUnsent(req, nil)
+}
+
+// lastResume is one that the process does not outlive.
+func (l *life) lastResume() {
+	l.t.Helper()
+	_, err := l.client.Resume(l.t.Context())
+	require.ErrorIs(l.t, err, ErrJournal, "it died")
+	l.open()
+}
+
+// A death is charged only to an attempt that had started.
+func TestLife_DeathIsChargedToAStartedAttemptOnly(t *testing.T) {
+	for name, die := range map[string]func(l *life){
+		"wait": func(l *life) { l.crash(503, func() { _ = l.call() }) },
+		"Authorize": func(l *life) {
+			l.lost()
+			l.client.Authorize = func(*http.Request, Intent) error { l.kill(); return nil }
+			l.lastResume()
+		},
+		"Verify": func(l *life) {
+			l.lost()
+			l.client.Verify = func(context.Context, Intent) (State, error) { l.kill(); return StateUnknown, nil }
+			l.lastResume()
+		},
+		"attempt":           func(l *life) { l.crash(0, func() { _ = l.call() }) },
+		"another's attempt": func(l *life) { l.prepares(); l.others(1); l.server = roundTripper(l.stillborn); l.lastResume() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			live(t, RetryPolicy{}, nil, func(t *testing.T, l *life) {
+				die(l)
+				require.Equal(t, 1, l.sends())
+				charged := l.deaths("order-1")
+				if name == "another's attempt" {
+					charged += l.deaths("other-0")
+				}
+				assert.Equal(t, strings.HasSuffix(name, "attempt"), charged == 1)
+				assert.LessOrEqual(t, charged, 1)
+			})
+		})
+	}
+}
+
+// MaxDeaths in a row are poison, for a call too; a finished attempt ends the row.
+func TestLife_DeathsInARowArePoison(t *testing.T) {
+	live(t, RetryPolicy{MaxAttempts: 1, MaxDeaths: 2}, nil, func(t *testing.T, l *life) {
+		l.acts = []act{l.dies, actAnswer(503), l.dies, l.dies}
+		_ = l.call()
+		for range 6 {
+			l.open()
+			time.Sleep(time.Minute)
+			_, _ = l.client.Resume(t.Context())
+			l.kill()
+		}
+		l.open()
+		assert.Equal(t, [2]any{HoldPoison, 4}, [2]any{l.held().HoldReason, l.sends()})
+		l.still()
+	})
+	live(t, RetryPolicy{MaxDeaths: 1}, nil, func(t *testing.T, l *life) {
+		l.crash(0, func() { _ = l.call() })
+		requireUnknown(t, l.call(), StateHeld)
+		assert.Equal(t, [2]any{HoldPoison, 1}, [2]any{l.held().HoldReason, l.sends()})
+	})
+}
+
+// What has deaths is resumed alone in its process, after all without.
+func TestLife_IntentWithDeathsIsResumedAloneAfterAllOthers(t *testing.T) {
+	for _, how := range []string{"Resume", "Run"} {
+		live(t, RetryPolicy{}, nil, func(t *testing.T, l *life) {
+			l.crash(0, func() { _ = l.call() })
+			l.others(5)
+			var running, ended atomic.Int32
+			server := l.server
+			l.server = roundTripper(func(req *http.Request) (*http.Response, error) {
+				if running.Add(1); req.Header.Get("Idempotency-Key") == l.keys[0] {
+					assert.Equal(t, [2]int32{1, 5}, [2]int32{running.Load(), ended.Load()}, "alone, and the last")
+				}
+				time.Sleep(10 * time.Second)
+				running.Add(-1)
+				ended.Add(1)
+				return server.RoundTrip(req)
+			})
+			l.acts = nil
+			if how == "Run" {
+				l.run(2 * time.Minute)
+			} else {
+				l.resume()
+			}
+			assert.Equal(t, 6, l.effects())
+		})
+	}
+}
+
+// One at a time for each operation, over two handles.
+func TestOnSettled_OneAtATimeForAnOperation(t *testing.T) {
+	live(t, RetryPolicy{}, nil, func(t *testing.T, l *life) {
+		l.listens(func(int) error { time.Sleep(10 * time.Second); return nil })
+		l.prepares()
+		other := NewClient(&Transport{Journal: mustOpen(t, l.path, nil), Base: l, Contracts: rigContract()})
+		other.OnSettled = l.client.OnSettled
+		ended := make(chan Report)
+		go func() { ended <- l.resume() }()
+		time.Sleep(time.Second)
+		report, err := other.Resume(t.Context())
+		require.NoError(t, err)
+		assert.Zero(t, report.Notified)
+		assert.Equal(t, 1, (<-ended).Notified)
+		assert.Len(t, l.told, 1)
+	})
 }

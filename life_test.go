@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -18,8 +19,7 @@ import (
 )
 
 // The files life_*_test.go are the index of the life of an intent: each of its
-// sentences has a test named after it. This one is about direct calls, waits
-// and claims.
+// sentences has a test named after it. This one is about calls and OnSettled.
 
 // act is how one send ends. server is the reference server behind it.
 type act func(req *http.Request, server http.RoundTripper) (*http.Response, error)
@@ -67,6 +67,9 @@ type life struct {
 	acts   []act
 	at     []time.Time // of the sends
 	keys   []string
+	dead   *SQLiteJournal
+	told   []Intent    // by OnSettled
+	asked  []time.Time // of Verify
 }
 
 func newLife(t *testing.T, c *contract.Contract, p RetryPolicy, acts ...act) *life {
@@ -153,13 +156,21 @@ func (l *life) restart(killed bool) {
 		l.reopen()
 		return
 	}
-	l.journal.store.Die()
+	l.kill()
 	l.open()
+}
+
+// kill ends the process as kill -9 does.
+func (l *life) kill() {
+	if l.dead != l.journal {
+		l.dead = l.journal
+		l.journal.store.Die()
+	}
 }
 
 // dies kills the process in the middle of the attempt.
 func (l *life) dies(req *http.Request, server http.RoundTripper) (*http.Response, error) {
-	defer l.journal.store.Die()
+	defer l.kill()
 	return actLost(req, server)
 }
 
@@ -188,8 +199,9 @@ func requireNotSent(t *testing.T, err error) {
 	require.NotErrorIs(t, err, ErrUnknownOutcome)
 }
 
-// Nothing executed when a direct call ends: withdrawn, and told so. Only a new
-// call sends it, under the same key.
+// Nothing executed when a direct call ends: withdrawn, and told so, with a time
+// before which it is not sent where the server named one. Only a new call sends
+// it, under the same key.
 func TestLife_DirectCallThatExecutedNothingEndsWithdrawn(t *testing.T) {
 	for name, acts := range map[string][]act{
 		"never sent":          {actUnsent, actUnsent},
@@ -198,30 +210,35 @@ func TestLife_DirectCallThatExecutedNothingEndsWithdrawn(t *testing.T) {
 		"403":                 {actAnswer(403)},
 		"407":                 {actAnswer(407)},
 		"429, then not sent":  {actAnswer(429), actUnsent},
+		"429 for an hour":     {actAnswer(429, "Retry-After", "3600")},
 		"cancelled, no send":  nil,
 		"cancelled in a wait": {actUnsent},
 	} {
 		t.Run(name, func(t *testing.T) {
 			live(t, RetryPolicy{MaxAttempts: 2}, acts, func(t *testing.T, l *life) {
 				ctx, leave := context.WithCancel(t.Context())
-				switch name {
-				case "cancelled, no send":
+				if name == "cancelled, no send" {
 					l.transport.Journal = leavingJournal{l.journal, leave}
-				case "cancelled in a wait":
+				} else if name == "cancelled in a wait" {
 					l.transport.Observer = &Observer{Waiting: func(context.Context, Intent, time.Duration) { leave() }}
 				}
 				_, _, err := l.do(ctx, "order-1", orderBody(1))
 				leave()
 				requireNotSent(t, err)
 				in := l.in()
-				assert.Equal(t, StateWithdrawn, in.State)
-				assert.False(t, in.Doubt)
-				if name != "cancelled in a wait" { // then it is what was left of the wait
+				assert.Equal(t, [3]any{StateWithdrawn, false, len(acts)}, [3]any{in.State, in.Doubt, in.Attempts})
+				switch name {
+				case "cancelled in a wait": // what was left of it
+				case "429 for an hour":
+					assert.WithinRange(t, in.Due, time.Now().Add(time.Hour), time.Now().Add(66*time.Minute))
+					assert.ErrorContains(t, err, "not before "+in.Due.Format(time.RFC3339))
+				default:
 					assert.True(t, in.Due.IsZero(), "nobody named a time")
 				}
-				assert.Equal(t, len(acts), in.Attempts)
 				l.transport.Journal = l.journal
 				l.restart(true)
+				l.unsent()
+				time.Sleep(2 * time.Hour)
 				l.unsent()
 				require.NoError(t, l.call())
 				assert.Equal(t, in.Key, l.keys[len(acts)], "same key")
@@ -229,23 +246,6 @@ func TestLife_DirectCallThatExecutedNothingEndsWithdrawn(t *testing.T) {
 			})
 		})
 	}
-}
-
-// ... with a time before which it is not sent, where the server named one.
-func TestLife_WithdrawnKeepsTheTimeThatTheServerNamed(t *testing.T) {
-	live(t, RetryPolicy{MaxAttempts: 1}, []act{actAnswer(429, "Retry-After", "20")}, func(t *testing.T, l *life) {
-		begun := time.Now()
-		err := l.call()
-		requireNotSent(t, err)
-		in := l.in()
-		assert.Equal(t, StateWithdrawn, in.State)
-		assert.WithinRange(t, in.Due, begun.Add(20*time.Second), begun.Add(22*time.Second))
-		var failure *OperationError
-		require.ErrorAs(t, err, &failure)
-		assert.Equal(t, in.Due, failure.Due)
-		require.NoError(t, l.call())
-		assert.False(t, l.at[1].Before(in.Due))
-	})
 }
 
 // In doubt: unknown, or held where no resend is allowed.
@@ -267,9 +267,7 @@ func TestLife_DirectCallInDoubtLeavesUnknownOrHeld(t *testing.T) {
 				l := newLife(t, test.c, RetryPolicy{MaxAttempts: 1, AttemptTimeout: 48 * time.Hour}, test.act)
 				requireUnknown(t, l.call(), test.state)
 				in := l.in()
-				assert.Equal(t, test.state, in.State)
-				assert.Equal(t, test.hold, in.HoldReason)
-				assert.True(t, in.Doubt)
+				assert.Equal(t, [3]any{test.state, test.hold, true}, [3]any{in.State, in.HoldReason, in.Doubt})
 			})
 		})
 	}
@@ -298,8 +296,7 @@ func TestLife_PreparedStaysPendingAndIsDelivered(t *testing.T) {
 				l.restart(true)
 				time.Sleep(time.Minute)
 				l.resume()
-				assert.Equal(t, StateSucceeded, l.in().State)
-				assert.Equal(t, key, l.keys[len(acts)])
+				assert.Equal(t, [2]any{StateSucceeded, key}, [2]any{l.in().State, l.keys[len(acts)]})
 			})
 		})
 	}
@@ -311,8 +308,7 @@ func TestLife_DirectCallMakesAtMostMaxAttempts(t *testing.T) {
 		for _, how := range []act{actUnsent, actAnswer(429), actAnswer(503), actLost} {
 			live(t, RetryPolicy{MaxAttempts: most}, []act{how, how, how, how, how, how}, func(t *testing.T, l *life) {
 				require.Error(t, l.call())
-				assert.Equal(t, want, l.sends())
-				assert.Equal(t, want, l.in().Attempts)
+				assert.Equal(t, [2]int{want, want}, [2]int{l.sends(), l.in().Attempts})
 			})
 		}
 	}
@@ -345,9 +341,7 @@ func TestLife_HopsLayersAndLoopsShareTheAttempts(t *testing.T) {
 					begun := time.Now()
 					resp, err := sdk.Do(l.request().WithContext(ctx))
 					require.NoError(t, err)
-					assert.Equal(t, test.last, resp.StatusCode)
-					assert.Equal(t, "act", readAndClose(t, resp))
-					assert.Equal(t, 3, l.sends())
+					assert.Equal(t, [3]any{test.last, "act", 3}, [3]any{resp.StatusCode, readAndClose(t, resp), l.sends()})
 					if again > 0 {
 						assert.Zero(t, time.Since(begun), "at once")
 					}
@@ -379,12 +373,11 @@ func TestLife_LaterCallHasItsOwnAttemptsFromTheDueTimeOn(t *testing.T) {
 // Counters and due times survive restarts.
 func TestLife_CountersAndDueTimesSurviveRestarts(t *testing.T) {
 	for _, killed := range []bool{false, true} {
-		live(t, RetryPolicy{MaxAttempts: 2}, []act{actLost, actAnswer(503), actAnswer(503, "Retry-After", "3600")}, func(t *testing.T, l *life) {
-			requireUnknown(t, l.call(), StateUnknown)
-			time.Sleep(time.Minute)
+		live(t, RetryPolicy{}, []act{actAnswer(503, "Retry-After", "3600")}, func(t *testing.T, l *life) {
+			l.lost()
 			l.resume()
 			before := l.in()
-			require.Equal(t, [2]int{3, 1}, [2]int{before.Attempts, before.Resumes})
+			require.Equal(t, [2]int{2, 1}, [2]int{before.Attempts, before.Resumes})
 			require.True(t, before.Due.After(time.Now().Add(59*time.Minute)))
 			l.restart(killed)
 			after := l.in()
@@ -394,21 +387,14 @@ func TestLife_CountersAndDueTimesSurviveRestarts(t *testing.T) {
 	}
 }
 
-// countedJournal notes the highest count of attempts that is durable.
+// countedJournal notes the count of attempts that is durable.
 type countedJournal struct {
 	Journal
 	durable int
 }
 
-func (j *countedJournal) Begin(ctx context.Context, want Intent) (Intent, bool, error) {
-	got, claimed, err := j.Journal.Begin(ctx, want)
-	j.durable = got.Attempts
-	return got, claimed, err
-}
-
-func (j *countedJournal) Update(ctx context.Context, next Intent, a *Attempt, durable bool) (Intent, error) {
-	got, err := j.Journal.Update(ctx, next, a, durable)
-	if durable && err == nil {
+func (j *countedJournal) Update(ctx context.Context, next Intent, a *Attempt, durable bool) (got Intent, err error) {
+	if got, err = j.Journal.Update(ctx, next, a, durable); durable {
 		j.durable = got.Attempts
 	}
 	return got, err
@@ -417,7 +403,7 @@ func (j *countedJournal) Update(ctx context.Context, next Intent, a *Attempt, du
 // Each attempt is counted durably before it starts.
 func TestLife_AttemptIsCountedDurablyBeforeItStarts(t *testing.T) {
 	live(t, RetryPolicy{MaxAttempts: 3}, nil, func(t *testing.T, l *life) {
-		j := &countedJournal{Journal: l.journal}
+		j := &countedJournal{Journal: l.journal, durable: 1} // Begin is
 		l.transport.Journal = j
 		check := func(req *http.Request, server http.RoundTripper) (*http.Response, error) {
 			assert.Equal(t, l.sends(), j.durable, "counted durably")
@@ -430,4 +416,89 @@ func TestLife_AttemptIsCountedDurablyBeforeItStarts(t *testing.T) {
 		l.resume()
 		require.Equal(t, 4, l.sends())
 	})
+}
+
+// listens sets an OnSettled that notes what it is told and answers as it is
+// made to.
+func (l *life) listens(answer func(n int) error) {
+	l.client.OnSettled = func(_ context.Context, in Intent) error {
+		l.mu.Lock()
+		l.told = append(l.told, in)
+		n := len(l.told)
+		l.mu.Unlock()
+		return answer(n)
+	}
+}
+
+func acknowledged(int) error { return nil }
+
+// settlings are the ways to become final; returned are those that a direct call
+// returned, prepared or not.
+var settlings = []struct {
+	name     string
+	returned bool
+	status   int
+	settle   func(l *life)
+}{
+	{"resume, succeeded", false, 201, func(l *life) { l.lost(); l.resume() }},
+	{"resume, rejected", false, 400, func(l *life) {
+		l.crash(429, func() { _ = l.call() })
+		l.listens(acknowledged)
+		l.acts = append(l.acts, actAnswer(400))
+		l.resume()
+	}},
+	{"stream read out", false, 200, func(l *life) { l.lost(); l.acts = append(l.acts, actStream(nil)); l.resume() }},
+	{"verify", false, 0, func(l *life) { l.lost(); l.verifies(StateSucceeded, nil); l.resume() }},
+	{"resolve", false, 0, func(l *life) {
+		l.lost()
+		_, err := resolved(l.client, l.t.Context(), l.in(), "ann", "")
+		require.NoError(l.t, err)
+	}},
+	{"Do", true, 201, func(l *life) { require.NoError(l.t, l.call()) }},
+	{"Do, rejected", true, 400, func(l *life) { l.acts = []act{actAnswer(400)}; _ = l.call() }},
+	{"Do, redirected", true, 201, func(l *life) { l.acts = []act{actAnswer(307, "Location", "/again")}; require.NoError(l.t, l.call()) }},
+	{"Continue", true, 201, func(l *life) { l.lost(); require.NoError(l.t, l.continues()) }},
+	{"HTTPClient", true, 201, func(l *life) {
+		resp, err := l.client.HTTPClient().Do(l.request().WithContext(WithOperation(l.t.Context(), "order-1")))
+		require.NoError(l.t, err)
+		readAndClose(l.t, resp)
+	}},
+}
+
+// Told, with outcome and body, is every final state that no direct call
+// returned, and every one of a prepared intent; a call's own end owes nothing,
+// and with no OnSettled at the settlement nothing is owed.
+func TestOnSettled_IsToldWhatNoCallReturnedAndWhatWasPrepared(t *testing.T) {
+	for _, s := range settlings {
+		for _, prepared := range []bool{false, true} {
+			for _, listening := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s/prepared=%v/listening=%v", s.name, prepared, listening), func(t *testing.T) {
+					live(t, RetryPolicy{MaxAttempts: 2, MinBackoff: time.Millisecond}, nil, func(t *testing.T, l *life) {
+						if listening {
+							l.listens(acknowledged)
+						}
+						if prepared {
+							l.prepares()
+						}
+						s.settle(l)
+						require.True(t, l.in().State.Final())
+						l.restart(false)
+						l.listens(acknowledged)
+						l.resume()
+						l.run(time.Minute)
+						require.False(t, l.in().Notify)
+						if !listening && s.name != "resume, rejected" || s.returned && !prepared {
+							require.Empty(t, l.told)
+							return
+						}
+						require.Len(t, l.told, 1)
+						told, in := l.told[0], l.in()
+						assert.Equal(t, [3]any{in.State, in.Key, in.Outcome}, [3]any{told.State, told.Key, told.Outcome})
+						assert.Equal(t, s.status, told.Outcome.StatusCode)
+						assert.Equal(t, s.status == 201 || s.status == 400, len(told.Outcome.Body) > 0)
+					})
+				})
+			}
+		}
+	}
 }
