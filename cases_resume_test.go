@@ -31,35 +31,41 @@ func init() {
 // so that a test can let one run for weeks. It sees its own writes only.
 type patientJournal struct {
 	Journal
-	mu   sync.Mutex
-	calm bool // nothing was due before next
-	next time.Time
+	mu     sync.Mutex
+	writes int
+	calm   bool // nothing was due before next, and nothing was written since
+	next   time.Time
 }
 
 func (j *patientJournal) ClaimDue(ctx context.Context, now time.Time, f Filter) (due []Intent, next time.Time, err error) {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.calm && (j.next.IsZero() || now.Before(j.next)) {
-		return nil, j.next, nil
+	writes, next := j.writes, j.next
+	calm := j.calm && (next.IsZero() || now.Before(next))
+	j.mu.Unlock()
+	if calm {
+		return nil, next, nil
 	}
 	due, next, err = j.Journal.ClaimDue(ctx, now, f)
-	j.calm, j.next = err == nil && len(due) == 0, next
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.calm, j.next = err == nil && len(due) == 0 && j.writes == writes, next
 	return due, next, err
 }
 
 func (j *patientJournal) Begin(ctx context.Context, want Intent) (Intent, bool, error) {
-	defer j.changed()
+	defer j.wrote()
 	return j.Journal.Begin(ctx, want)
 }
 
 func (j *patientJournal) Update(ctx context.Context, next Intent, a *Attempt, durable bool) (Intent, error) {
-	defer j.changed()
+	defer j.wrote()
 	return j.Journal.Update(ctx, next, a, durable)
 }
 
-func (j *patientJournal) changed() {
+func (j *patientJournal) wrote() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.writes++
 	j.calm = false
 }
 
