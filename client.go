@@ -24,9 +24,9 @@ type Client struct {
 	// Resume holds requests whose credentials were withheld (held:
 	// credentials), and Continue refuses them.
 	Authorize func(req *http.Request, in Intent) error
-	// OnSettled is told, by Resume and Run, of every final state that no call
-	// returned: what a resume, Verify or Resolve settled, and what became of a
-	// prepared intent, whoever settled it. nil acknowledges it; after an error,
+	// OnSettled is told, by Resume and Run, of every final state that a resume,
+	// Verify or Resolve came to, and of that of a prepared intent, whoever
+	// settled it. (What a direct call settled, its next call is told.) nil acknowledges it; after an error,
 	// a panic or a crash it is told again, with back-off (so at least once), by
 	// one process at a time for each operation, older generations first. The
 	// intent comes with its Outcome. ctx is that of Resume or Run. nil means

@@ -14,8 +14,10 @@ import (
 // delivered yet" and never "not sent". Withdraw takes it back while nothing can
 // have executed.
 //
-// An operation that the journal knows already, for the same request, is
-// returned as it stands. Requests that are not journaled (such as a GET) are
+// An operation that the journal knows already, for the same request, becomes a
+// prepared one where it is unfinished; final or held it is returned as it
+// stands. One that a call is at is waited for, at most to the context's deadline
+// or MaxBackoff, then it is [ErrBusy]. Requests that are not journaled (such as a GET) are
 // refused, and so are those whose credentials would have to be withheld while
 // no Authorize could supply them later. The body of req is read and closed.
 func (c *Client) Prepare(operation string, req *http.Request) (Intent, error) {
@@ -36,23 +38,24 @@ func (c *Client) Prepare(operation string, req *http.Request) (Intent, error) {
 	want := &x.want
 	want.State, want.Attempts, want.Prepared = StatePending, 0, true
 	want.FirstSent, want.Expires = time.Time{}, time.Time{} // nothing is sent yet
-	got, claimed, err := x.t.Journal.Begin(ctx, *want)
+	got, claimed, err := x.outbox()
 	switch {
 	case err != nil:
 		return Intent{}, x.noClaim(err).err
 	case string(got.Fingerprint) != string(want.Fingerprint) || got.Operation != operation:
 		return shown(got), x.unclaimed(got).err
+	case !claimed && got.Owned && !got.Prepared:
+		return shown(got), x.busy(got, errors.New("not prepared, another call has it still")).err
 	case !claimed:
 		return shown(got), nil
 	}
 	x.in = got
 	next := got
-	next.Claimed = false
+	next.Claimed, next.Prepared = false, true
 	if got.State == StateWithdrawn { // the caller wants it again
-		next.State, next.Prepared = StatePending, true
-		next.Settled = time.Time{}
+		next.State, next.Settled = StatePending, time.Time{}
 	}
-	recorded, err := x.record(next, nil, next.State != got.State) // to let it go need not outlive this process
+	recorded, err := x.record(next, nil, next.State != got.State || !got.Prepared) // to let it go need not outlive this process
 	if err != nil {
 		return shown(got), failed(got, ErrUnknownOutcome, journalError(err), "journaled, but it could not be let go; it will be delivered after a restart")
 	}
@@ -61,6 +64,20 @@ func (c *Client) Prepare(operation string, req *http.Request) (Intent, error) {
 	}
 	x.t.wake()
 	return shown(recorded), nil
+}
+
+// outbox begins a prepared intent. A call that is at it, which may yet end with
+// nothing executed, is waited for.
+func (x *exchange) outbox() (got Intent, claimed bool, err error) {
+	start := time.Now()
+	for wait := minPoll; ; wait = min(2*wait, maxPoll) {
+		got, claimed, err = x.t.Journal.Begin(x.ctx, x.want)
+		waits := err == nil && !claimed && got.Owned && !got.Prepared && !got.State.Final() &&
+			got.Operation == x.want.Operation && string(got.Fingerprint) == string(x.want.Fingerprint)
+		if !waits || time.Since(start)+wait > x.t.Retry.maxBackoff() || !sleep(x.ctx, wait) {
+			return got, claimed, err
+		}
+	}
 }
 
 // preparation describes the request of Prepare.

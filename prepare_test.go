@@ -111,3 +111,58 @@ func TestPrepareRefuses(t *testing.T) {
 	_, err = r.client.Prepare("a", req)
 	require.NoError(t, err)
 }
+
+// Whoever was at the operation before: what Prepare took is delivered.
+func TestPrepareOfAnUnfinishedOperation(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t, faultinjection.Status(429))
+		base := r.transport.Base
+		r.transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second)
+			return base.RoundTrip(req)
+		})
+		r.transport.Retry.MaxAttempts = 1
+		called := make(chan error)
+		go func() {
+			_, _, err := r.do(t.Context(), "order-1", orderBody(1))
+			called <- err
+		}()
+		time.Sleep(time.Second)
+		short, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err := r.client.Prepare("order-1", mustRequest(t, short, rigURL, orderBody(1)))
+		require.ErrorIs(t, err, ErrBusy)
+		require.ErrorIs(t, err, ErrUnknownOutcome)
+		in, err := r.client.Prepare("order-1", mustRequest(t, t.Context(), rigURL, orderBody(1)))
+		require.ErrorIs(t, <-called, ErrNotSent)
+		require.NoError(t, err)
+		assert.Equal(t, StatePending, in.State)
+		assert.True(t, in.Prepared)
+		time.Sleep(time.Minute)
+		_, err = r.client.Resume(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, StateSucceeded, r.lookup("order-1").State)
+	})
+}
+
+// One in doubt becomes a prepared one, durably: its settlement is told.
+func TestPrepareOfAnOperationInDoubt(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t, faultinjection.DieAfterEffect)
+		r.transport.Retry.MaxAttempts = 1
+		var told listener
+		r.client.OnSettled = told.take
+		_, _, err := r.do(t.Context(), "order-1", orderBody(1))
+		require.ErrorIs(t, err, ErrUnknownOutcome)
+		r.prepare(rigURL, "order-0") // any other
+		in, err := r.client.Prepare("order-1", mustRequest(t, t.Context(), rigURL, orderBody(1)))
+		require.NoError(t, err)
+		assert.Equal(t, StateUnknown, in.State)
+		assert.True(t, r.lookup("order-1").Prepared)
+		_, _, err = r.do(t.Context(), "order-1", orderBody(1))
+		require.NoError(t, err)
+		_, err = r.client.Resume(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, told.all, 2)
+	})
+}
