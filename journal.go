@@ -54,10 +54,24 @@ type Journal interface {
 
 	// ClaimDue claims rows that have no living owner and are due at now:
 	// pending, unknown, or a dead owner's in_flight (which changes as in
-	// Begin), and final rows that owe a notification. f.Name is exact, empty
-	// included; f.States is ignored. next is the earliest due time of what is
-	// not due yet; zero means nothing waits. A claim is no attempt. Rows
-	// without deaths come first.
+	// Begin), and final rows that owe a notification. A claim is no attempt. A
+	// row that becomes held instead, for its HoldReason or because it is
+	// damaged, is in due too, this once: unclaimed and without its Request. The
+	// limit counts it.
+	//
+	// Rows without deaths come first, in the order in which they are due. The
+	// others follow by deaths, with the one that a claim adds, and among equals
+	// by the instant at which their last attempt began: what began last before
+	// a process died is the likeliest to have killed it. That order is over all
+	// dead owners, and the limit cuts it.
+	//
+	// An operation's notifications come one at a time, the oldest generation's
+	// first: a final row is passed over while an earlier generation owes one,
+	// whoever has that.
+	//
+	// f.Name is exact, empty included; f.States is ignored. next is the earliest
+	// due time of what is not due yet and not passed over; zero means nothing
+	// waits.
 	ClaimDue(ctx context.Context, now time.Time, f Filter) (due []Intent, next time.Time, err error)
 
 	// Update writes next over the row that next.ID and next.Version name and,

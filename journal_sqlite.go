@@ -103,7 +103,7 @@ func (j *SQLiteJournal) ClaimDue(ctx context.Context, now time.Time, f Filter) (
 		if err != nil {
 			return nil, time.Time{}, failure("claim what is due", err)
 		}
-		in.Claimed = true
+		in.Claimed = in.State != StateHeld
 		due = append(due, in)
 	}
 	return due, instant(wait), nil

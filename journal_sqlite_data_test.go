@@ -94,6 +94,7 @@ func TestDamagedRowsAreHeld(t *testing.T) {
 		"header":      `UPDATE intent SET header = x'0100'`,
 		"fingerprint": `UPDATE intent SET fingerprint = x'00'`,
 		"place":       `UPDATE intent SET place = 'Other'`,
+		"withheld":    `UPDATE intent SET withheld = '["Authoriz'`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := tempJournal(t)
@@ -106,7 +107,14 @@ func TestDamagedRowsAreHeld(t *testing.T) {
 
 			due, _, err := j.ClaimDue(t.Context(), testNow, Filter{Name: "main"})
 			require.NoError(t, err)
-			assert.Empty(t, due)
+			require.Len(t, due, 1)
+			assert.Equal(t, StateHeld, due[0].State)
+			assert.Equal(t, HoldChecksum, due[0].HoldReason)
+			assert.False(t, due[0].Claimed)
+			assert.Nil(t, due[0].Request, "what is damaged is not to be sent")
+			due, _, err = j.ClaimDue(t.Context(), testNow, Filter{Name: "main"})
+			require.NoError(t, err)
+			assert.Empty(t, due, "it is shown once")
 			got, claimed, err := j.Begin(t.Context(), newIntent("a"))
 			require.NoError(t, err)
 			assert.False(t, claimed)
@@ -114,16 +122,33 @@ func TestDamagedRowsAreHeld(t *testing.T) {
 			assert.Equal(t, HoldChecksum, got.HoldReason)
 			assert.True(t, got.Doubt, "it stays what it was")
 			assert.False(t, got.Settled.IsZero())
+			list, err := j.List(t.Context(), Filter{})
+			require.NoError(t, err)
+			assert.Len(t, list, 1)
 		})
 	}
+}
+
+func TestDamagedAnswersAreNotGivenAgain(t *testing.T) {
 	path := tempJournal(t)
 	j := mustOpen(t, path, nil)
 	next, a := succeed(mustBegin(t, j, newIntent("a")))
+	next.Notify = true
 	mustUpdate(t, j, next, a, true)
 	db := inspect(t, path)
-	_, err := db.Exec(`UPDATE outcome SET body = x'00'`)
-	require.NoError(t, err)
+	for _, harm := range []string{`UPDATE outcome SET body = x'00'`, `UPDATE intent SET header = x'01', withheld = '{}'`} {
+		_, err := db.Exec(harm)
+		require.NoError(t, err)
+	}
 	require.NoError(t, db.Close())
+	due, _, err := j.ClaimDue(t.Context(), testNow, Filter{Name: "main"})
+	require.NoError(t, err)
+	require.Len(t, due, 1, "that it is final is still to be told")
+	assert.True(t, due[0].Claimed)
+	assert.Nil(t, due[0].Request)
+	assert.False(t, due[0].Outcome.Complete)
+	due[0].Claimed, due[0].Notify = false, false
+	mustUpdate(t, j, due[0], nil, true)
 	got, _, err := j.Begin(t.Context(), newIntent("a"))
 	require.NoError(t, err)
 	assert.Equal(t, StateSucceeded, got.State)

@@ -136,6 +136,20 @@ func (b *bent) changed(want func(*idem.Intent), got func(*idem.Intent)) {
 	}
 }
 
+// claims is a claimDue that changes what comes back.
+func (b *bent) claims(change func(due []idem.Intent) []idem.Intent) {
+	b.claimDue = func(ctx context.Context, now time.Time, f idem.Filter) ([]idem.Intent, time.Time, error) {
+		due, next, err := b.Journal.ClaimDue(ctx, now, f)
+		return change(due), next, err
+	}
+}
+
+// owing are the rows that owe a notification.
+func (b *bent) owing() []idem.Intent {
+	list, _ := b.Journal.List(context.Background(), idem.Filter{})
+	return slices.DeleteFunc(list, func(in idem.Intent) bool { return !in.State.Final() || !in.Notify })
+}
+
 // mistake is one way to get it wrong. wrap is called once for each store.
 type mistake struct {
 	name   string
@@ -148,7 +162,7 @@ func stateless(wrap func(*bent)) func() func(*bent) {
 	return func() func(*bent) { return wrap }
 }
 
-var mistakes = slices.Concat(claimMistakes, writeMistakes, readMistakes)
+var mistakes = slices.Concat(claimMistakes, turnMistakes, writeMistakes, readMistakes)
 
 var claimMistakes = []mistake{
 	{"claims owned rows", "Begin/a living owner's row comes back Owned, unclaimed and unwritten", stateless(func(b *bent) {

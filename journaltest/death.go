@@ -49,6 +49,18 @@ var deathRules = []rule{
 		e.kill(j)
 		e.doomed(other, before, e.refused(other, want))
 	}},
+	{"and so it does in ClaimDue, which shows it once", func(e *exam) {
+		j, other := e.open(), e.open()
+		want := e.sending("a")
+		doomed(&want)
+		before := e.begin(j, want)
+		due, _ := e.claimDue(other, e.now, ofMain)
+		require.Empty(e, operations(due))
+		e.kill(j)
+		due, _ = e.claimDue(other, e.now, ofMain)
+		require.Equal(e, []string{"a"}, operations(due))
+		e.doomed(other, before, due[0])
+	}},
 	{"a new handle sees the death, too", func(e *exam) {
 		j := e.open()
 		before := e.begin(j, e.sending("a"))
@@ -183,27 +195,5 @@ var deathRules = []rule{
 		e.kill(j)
 		require.Equal(e, first.ID, e.refused(other, e.renewal("a", first.Key)).ID)
 		e.unwritten(other, first)
-	}},
-	{"a notification that the dead did not give is due again", func(e *exam) {
-		j, other := e.open(), e.open()
-		e.left(j, "a", idem.StateSucceeded, owed)
-		claimed, _ := e.claimDue(j, e.now, ofMain)
-		require.Len(e, claimed, 1)
-		e.kill(j)
-		claimed, _ = e.claimDue(other, e.now, ofMain)
-		require.Len(e, claimed, 1)
-		require.Equal(e, idem.StateSucceeded, claimed[0].State)
-		require.Zero(e, claimed[0].Deaths)
-	}},
-	{"rows without deaths come first, also those of the dead", func(e *exam) {
-		j, other := e.open(), e.open()
-		e.begin(j, e.sending("cut"))
-		e.begin(j, e.waiting("waiting"))
-		e.left(other, "unknown", idem.StateUnknown)
-		e.kill(j)
-		claimed, _ := e.claimDue(other, e.now, idem.Filter{Name: "main", Limit: 2})
-		require.ElementsMatch(e, []string{"waiting", "unknown"}, operations(claimed))
-		claimed, _ = e.claimDue(other, e.now, ofMain)
-		require.Equal(e, []string{"cut"}, operations(claimed))
 	}},
 }

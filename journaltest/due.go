@@ -78,33 +78,14 @@ var dueRules = []rule{
 			e.unwritten(j, before)
 		}
 	}},
-	{"an in_flight row with a HoldReason and no call becomes held, and is not claimed", func(e *exam) {
+	{"an in_flight row with a HoldReason and no call becomes held, and comes back once, unclaimed", func(e *exam) {
 		j := e.open()
 		before := e.left(j, "a", idem.StateInFlight, doomed)
-		claimed, next := e.claimDue(j, e.now, ofMain)
-		require.Empty(e, operations(claimed))
+		due, next := e.claimDue(j, e.now, ofMain)
+		require.Equal(e, []string{"a"}, operations(due))
 		require.Zero(e, next)
-		e.doomed(j, before, e.lookup(j, "a"))
-	}},
-	{"rows come in the order in which they are due", func(e *exam) {
-		j := e.open()
-		for _, seconds := range []int{-20, -40, -10, -30} {
-			e.left(j, strconv.Itoa(seconds), idem.StateUnknown, dueAt(e.now.Add(time.Duration(seconds)*time.Second)))
-		}
-		e.left(j, "at once", idem.StatePending)
-		claimed, _ := e.claimDue(j, e.now, ofMain)
-		require.Equal(e, []string{"at once", "-40", "-30", "-20", "-10"}, operations(claimed))
-	}},
-	{"rows without deaths come first", func(e *exam) {
-		j := e.open()
-		e.left(j, "died", idem.StateUnknown, func(in *idem.Intent) { in.Deaths = 1 })
-		e.left(j, "cut", idem.StateInFlight) // a death, once it is claimed
-		e.left(j, "late", idem.StateUnknown, dueAt(e.now))
-		e.left(j, "early", idem.StatePending)
-		first, _ := e.claimDue(j, e.now, idem.Filter{Name: "main", Limit: 2})
-		require.Equal(e, []string{"early", "late"}, operations(first))
-		last, _ := e.claimDue(j, e.now, ofMain)
-		require.ElementsMatch(e, []string{"died", "cut"}, operations(last))
+		e.doomed(j, before, due[0])
+		e.same(e.lookup(j, "a"), due[0])
 	}},
 	{"what is not due yet stays, and next is the first of it", func(e *exam) {
 		j := e.open()
@@ -195,23 +176,6 @@ var dueRules = []rule{
 			e.update(j, claimed[0], nil)
 		}
 		require.Empty(e, e.attempts(j, before))
-	}},
-	{"an owed notification is due until it was given, with its outcome", func(e *exam) {
-		j := e.open()
-		before := e.left(j, "a", idem.StateSucceeded, owed)
-		claimed, _ := e.claimDue(j, e.now, ofMain)
-		require.Len(e, claimed, 1)
-		e.same(before, claimed[0])
-		claimed[0].Claimed = false // it could not be given
-		e.update(j, claimed[0], nil)
-		claimed, _ = e.claimDue(j, e.now, ofMain)
-		require.Len(e, claimed, 1)
-		claimed[0].Claimed, claimed[0].Notify = false, false
-		e.update(j, claimed[0], nil)
-		claimed, next := e.claimDue(j, e.now, ofMain)
-		require.Empty(e, claimed)
-		require.Zero(e, next)
-		require.False(e, e.lookup(j, "a").Notify)
 	}},
 	{"what Begin claimed is not due to others, and the other way round", func(e *exam) {
 		j, other := e.open(), e.open()

@@ -91,13 +91,20 @@ func (e *exam) refused(j idem.Journal, want idem.Intent) idem.Intent {
 	return got
 }
 
+// claimDue claims what is due. What must be held comes back held.
 func (e *exam) claimDue(j idem.Journal, now time.Time, f idem.Filter) (due []idem.Intent, next time.Time) {
 	e.Helper()
 	due, next, err := j.ClaimDue(e.Context(), now, f)
 	require.NoError(e, err)
 	for _, in := range due {
-		require.True(e, in.Claimed, "Claimed is not set in what was claimed")
 		require.False(e, in.Owned, "Owned is for another's")
+		if in.State != idem.StateHeld {
+			require.True(e, in.Claimed, "Claimed is not set in what was claimed")
+			continue
+		}
+		require.False(e, in.Claimed, "Claimed is set in what became held")
+		require.NotEmpty(e, in.HoldReason)
+		require.Nil(e, in.Request, "what is held is not to be sent")
 	}
 	return due, next
 }

@@ -102,12 +102,12 @@ type group struct {
 var groups = []group{
 	{name: "Begin", rules: slices.Concat(beginRules, identityRules)},
 	{name: "Renews", rules: renewRules},
-	{name: "ClaimDue", rules: dueRules},
+	{name: "ClaimDue", rules: slices.Concat(dueRules, turnRules, tellRules)},
 	{name: "Update", rules: slices.Concat(updateRules, callRules)},
 	{name: "Reads", rules: readRules},
 	{name: "Prune", rules: pruneRules},
 	{name: "Values", rules: valueRules},
 	{name: "Handles", rules: handleRules},
 	{name: "Concurrency", rules: raceRules},
-	{name: "Death", death: true, rules: deathRules},
+	{name: "Death", death: true, rules: slices.Concat(deathRules, turnOfTheDeadRules, tellForTheDeadRules)},
 }

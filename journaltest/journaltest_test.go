@@ -52,6 +52,32 @@ func TestNewLivesInTheTimeOfItsBubble(t *testing.T) {
 	})
 }
 
+// Where the clock stands still, no two attempts begin at once all the same.
+func TestNewTellsApartWhatBeganAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		journal := journaltest.New()
+		defer func() { require.NoError(t, journal.Close()) }()
+		begins := func(operation string, attempts int) {
+			in := idem.Intent{Operation: operation, Fingerprint: []byte("f"), State: idem.StateInFlight, Attempts: 1}
+			in, claimed, err := journal.Begin(t.Context(), in)
+			require.NoError(t, err)
+			require.True(t, claimed)
+			in.State, in.Attempts, in.Claimed = idem.StateInFlight, attempts, false
+			_, err = journal.Update(t.Context(), in, nil, true)
+			require.NoError(t, err)
+		}
+		begins("a", 1)
+		begins("b", 1)
+		begins("b", 2) // an attempt after a death
+		begins("a", 2)
+		due, _, err := journal.ClaimDue(t.Context(), time.Now(), idem.Filter{})
+		require.NoError(t, err)
+		require.Len(t, due, 2)
+		assert.Equal(t, "b", due[0].Operation)
+		assert.Equal(t, "a", due[1].Operation)
+	})
+}
+
 // What New returns is a journal of its own.
 func TestNewSharesNothing(t *testing.T) {
 	one, two := journaltest.New(), journaltest.New()

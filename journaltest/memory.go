@@ -27,6 +27,7 @@ type store struct {
 	rows    []*row         // the row of ID n stands at n-1; nil: removed
 	named   map[name]*row  // the newest generation
 	adopted map[string]int // the ID of the row that has an adopted key
+	began   time.Time      // when the last attempt began
 }
 
 type name struct{ scope, operation string }
@@ -58,6 +59,9 @@ func (s *store) insert(h *handle, want *idem.Intent, older *row) {
 		want.Generation = older.Generation + 1
 	}
 	r := s.newRow(want)
+	if r.State == idem.StateInFlight {
+		r.began = s.begins()
+	}
 	r.owner, r.running, r.older = h, true, older
 	s.rows = append(s.rows, r)
 	if want.Operation != "" {
@@ -66,6 +70,16 @@ func (s *store) insert(h *handle, want *idem.Intent, older *row) {
 	if len(want.Adopted) > 0 {
 		s.adopted[string(want.Adopted)] = n
 	}
+}
+
+// begins is the instant of an attempt that begins now. No two begin at once.
+func (s *store) begins() time.Time {
+	now := instant(time.Now())
+	if !now.After(s.began) {
+		now = s.began.Add(1)
+	}
+	s.began = now
+	return now
 }
 
 // handle is one owner.
@@ -181,25 +195,20 @@ func (h *handle) ClaimDue(ctx context.Context, now time.Time, f idem.Filter) (du
 	var ripe []*row
 	for _, r := range h.rows {
 		switch {
-		case r == nil || r.Name != f.Name || f.Scope != "" && r.Scope != f.Scope || !r.waits() || r.owned():
+		case r == nil || r.Name != f.Name || f.Scope != "" && r.Scope != f.Scope || !r.waits() || r.owned() || r.tellsLater():
 		case !r.Due.After(now):
 			ripe = append(ripe, r)
 		case next.IsZero() || r.Due.Before(next):
 			next = r.Due
 		}
 	}
-	slices.SortStableFunc(ripe, func(a, b *row) int {
-		if a.deadly() != b.deadly() {
-			if b.deadly() {
-				return -1
-			}
-			return 1
-		}
-		return a.Due.Compare(b.Due)
-	})
+	slices.SortStableFunc(ripe, inTurn)
 	for _, r := range ripe[:min(len(ripe), limit(f))] {
 		if r.doomed() {
 			r.hold()
+			in := r.whole()
+			in.Request = nil
+			due = append(due, in)
 			continue
 		}
 		due = append(due, h.claim(r))
@@ -228,6 +237,9 @@ func (h *handle) Update(ctx context.Context, next idem.Intent, a *idem.Attempt, 
 	if !answer && !mine {
 		h.endCall(&next)
 		return idem.Intent{}, errBusy
+	}
+	if next.State == idem.StateInFlight && (r.State != idem.StateInFlight || r.Attempts != next.Attempts) {
+		r.began = h.begins()
 	}
 	h.write(r, &next)
 	if a != nil {

@@ -2,6 +2,7 @@ package journaltest
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"time"
 
@@ -33,9 +34,6 @@ func (m *room) newRow(want *idem.Intent) *row {
 	r.Fingerprint, r.Adopted, r.Credential = m.keep(want.Fingerprint), m.keep(want.Adopted), m.keep(want.Credential)
 	r.Withheld = slices.Clone(want.Withheld)
 	r.keepInstants()
-	if r.State == idem.StateInFlight {
-		r.began = instant(time.Now())
-	}
 	if want.Request != nil {
 		m.keepRequest(r, want.Request)
 	}
@@ -81,9 +79,6 @@ func (m *room) write(r *row, next *idem.Intent) {
 	r.By, r.Note, r.Prepared, r.Notify = next.By, next.Note, next.Prepared, next.Notify
 	r.keepInstants()
 	r.Version++
-	if r.State == idem.StateInFlight {
-		r.began = instant(time.Now())
-	}
 	if r.State.Final() {
 		m.keepOutcome(r, next.Outcome)
 	}
@@ -117,8 +112,34 @@ func (r *row) waits() bool {
 	return r.State.Final() && r.Notify
 }
 
-// deadly reports whether an owner died during the last attempt.
-func (r *row) deadly() bool { return r.Deaths > 0 || r.State == idem.StateInFlight }
+// tellsLater reports whether an earlier generation owes a notification, too.
+func (r *row) tellsLater() bool {
+	for e := r.older; r.State.Final() && e != nil; e = e.older {
+		if e.State.Final() && e.Notify {
+			return true
+		}
+	}
+	return false
+}
+
+// deaths counts the one that a claim would add.
+func (r *row) deaths() int {
+	if r.State == idem.StateInFlight {
+		return r.Deaths + 1
+	}
+	return r.Deaths
+}
+
+// inTurn orders rows as they are claimed; equals stay in the order of their IDs.
+func inTurn(a, b *row) int {
+	if c := cmp.Compare(a.deaths(), b.deaths()); c != 0 {
+		return c
+	}
+	if a.deaths() == 0 {
+		return a.Due.Compare(b.Due)
+	}
+	return a.began.Compare(b.began)
+}
 
 // doomed reports whether the row is held once its owner is dead.
 func (r *row) doomed() bool { return r.State == idem.StateInFlight && r.HoldReason != "" }

@@ -173,7 +173,7 @@ func (b *beginOp) insert(t *transaction, generation int64) (made bool, err error
 	}
 	w.Version, w.Owner = 1, t.s.id
 	if w.State == inFlight && w.Began == 0 {
-		w.Began = t.now
+		w.Began = t.s.begins()
 	}
 	_, err = t.c.exec(insertStatus, w.ID, w.State, bit(w.Doubt), w.HoldReason, t.s.id, w.Attempts, w.Deaths,
 		w.Resumes, w.Began, bit(w.Prepared), bit(w.Notify), w.FirstSent, w.Due, w.Wait, w.Expires, w.Settled, w.By, w.Note)
@@ -264,11 +264,7 @@ func (t *transaction) hold(r *Row, reason string) error {
 }
 
 func (t *transaction) assign(r *Row) error {
-	var owner any
-	if r.Owner != 0 {
-		owner = r.Owner
-	}
-	_, err := t.c.exec(claimStatus, owner, r.State, bit(r.Doubt), r.Deaths, r.FirstSent, r.HoldReason, r.Settled, r.ID)
+	_, err := t.c.exec(claimStatus, nobody(r.Owner), r.State, bit(r.Doubt), r.Deaths, r.FirstSent, r.HoldReason, r.Settled, r.ID)
 	r.Version++
 	return err
 }

@@ -172,6 +172,14 @@ func null(s string) any {
 	return s
 }
 
+// nobody makes owner 0 NULL.
+func nobody(owner int64) any {
+	if owner == 0 {
+		return nil
+	}
+	return owner
+}
+
 // blob keeps an empty one from becoming NULL, which the driver makes of nil.
 func blob(p []byte) []byte {
 	if p == nil {

@@ -1,16 +1,19 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
+	"slices"
 )
 
 // manyOwners bounds the owners that one transaction looks at.
 const manyOwners = 1000
 
 // ClaimDue claims up to limit rows of that name that are due and have no
-// living owner, those without deaths first. next is when the first of the
-// others is due; zero: nothing waits.
+// living owner, those without deaths first. A row that must be held instead
+// comes back held, and is nobody's. next is when the first of the others is
+// due; zero: nothing waits.
 func (s *Store) ClaimDue(ctx context.Context, now int64, name, scope string, limit int) (due []*Row, next int64, err error) {
 	d := &dueOp{now: now, name: name, scope: scope, limit: limit}
 	d.item = item{op: d, size: 512} // a claim need not survive a power cut: its owner does not
@@ -41,9 +44,13 @@ func (d *dueOp) exec(t *transaction) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, deaths := range []bool{false, true} {
-		for _, o := range owners {
-			if err := d.gather(t, o, deaths); err != nil {
+	for _, by := range []statement{selectDue, selectDeadly} {
+		rows, err := d.gather(t, owners, by)
+		if err != nil {
+			return err
+		}
+		for _, r := range rows {
+			if err := d.claim(t, r.id); err != nil {
 				return err
 			}
 		}
@@ -85,32 +92,34 @@ func (t *transaction) deadOwners() ([]int64, error) {
 	return owners, nil
 }
 
-// gather claims the due rows of one owner.
-func (d *dueOp) gather(t *transaction, owner int64, deaths bool) error {
-	room := int64(d.limit - len(d.due))
+// dueRow is a row that may be claimed, with what it is ordered by.
+type dueRow struct{ id, first, second int64 }
+
+// gather finds the rows that are claimed next: over all owners, since the order
+// must not depend on whose they were.
+func (d *dueOp) gather(t *transaction, owners []int64, by statement) ([]dueRow, error) {
+	room := d.limit - len(d.due)
 	if room <= 0 {
-		return nil
+		return nil, nil
 	}
-	by, values := selectDueFree, []any{d.name, d.scope, d.scope, d.now, bit(deaths), room}
-	if owner != 0 {
-		by, values = selectDueOwned, []any{d.name, d.scope, d.scope, owner, d.now, bit(deaths)}
-	}
-	var ids []int64
-	err := t.c.query(by, func(v []driver.Value) error {
-		if id := number(v[0]); int64(len(ids)) < room && t.free(owner, id) {
-			ids = append(ids, id)
-		}
-		return nil
-	}, values...)
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		if err := d.claim(t, id); err != nil {
-			return err
+	var rows []dueRow
+	for _, o := range owners {
+		found := 0
+		err := t.c.first(by, func(v []driver.Value) bool {
+			if id := number(v[0]); t.free(o, id) {
+				rows = append(rows, dueRow{id: id, first: number(v[1]), second: number(v[2])})
+				found++
+			}
+			return found == room
+		}, d.name, d.scope, d.scope, nobody(o), d.now)
+		if err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	slices.SortFunc(rows, func(a, b dueRow) int {
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.second, b.second), cmp.Compare(a.id, b.id))
+	})
+	return rows[:min(len(rows), room)], nil
 }
 
 // free tells a row of this handle without a running call from one with.
@@ -127,22 +136,15 @@ func (d *dueOp) claim(t *transaction, id int64) error {
 	if err != nil || r == nil {
 		return err
 	}
-	if reason := r.mustHold(); reason != "" && !final(r.State) { // found by a list of what is held; never handed out
+	d.due = append(d.due, r)
+	if reason := r.mustHold(); reason != "" && !final(r.State) {
 		return t.hold(r, reason)
 	}
-	if err := t.claim(r); err != nil {
-		return err
-	}
-	d.due = append(d.due, r)
-	return nil
+	return t.claim(r)
 }
 
 // wait finds what is due next.
 func (d *dueOp) wait(t *transaction, owner int64) error {
-	var named any
-	if owner != 0 {
-		named = owner
-	}
 	return t.c.first(selectNextDue, func(v []driver.Value) bool {
 		due := number(v[1])
 		if !t.free(owner, number(v[0])) {
@@ -152,5 +154,5 @@ func (d *dueOp) wait(t *transaction, owner int64) error {
 			d.next = due
 		}
 		return true
-	}, d.name, d.scope, d.scope, named, d.now)
+	}, d.name, d.scope, d.scope, nobody(owner), d.now)
 }

@@ -113,11 +113,7 @@ func (t *transaction) holdUnknown() error {
 		return err
 	}
 	for _, o := range owners {
-		var owner any
-		if o != 0 {
-			owner = o
-		}
-		if _, err := t.c.exec(holdDoubt, holdClock, t.now, owner); err != nil {
+		if _, err := t.c.exec(holdDoubt, holdClock, t.now, nobody(o)); err != nil {
 			return err
 		}
 	}

@@ -48,10 +48,12 @@ func (s *Store) overlay(r *Row, queued []*updateOp) {
 		if u.ID != r.ID || u.Version != r.Version {
 			continue
 		}
-		began := r.Began
+		was := r.Status
 		r.Status = u.Status
 		r.Version++
-		r.Began = max(u.Began, began)
+		if u.Began == 0 || was.State == inFlight && was.Attempts == u.Attempts {
+			r.Began = was.Began // no attempt begins by it
+		}
 		if u.Claimed {
 			r.Owner = s.id
 		}

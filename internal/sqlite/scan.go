@@ -1,6 +1,9 @@
 package sqlite
 
-import "database/sql/driver"
+import (
+	"database/sql/driver"
+	"encoding/json"
+)
 
 // cursor reads the values of one result row in order.
 type cursor struct {
@@ -46,7 +49,10 @@ func scanWhole(values []driver.Value) *Row {
 	if target := c.value(); target != nil {
 		r.Request = &Request{Target: text(target), Host: c.text(), Header: c.blob(), Body: c.blob()}
 	}
-	r.Damaged = head != r.headSum() || r.Request != nil && request != r.Request.sum()
+	r.Damaged = r.Damaged || head != r.headSum() || r.Request != nil && request != r.Request.sum()
+	if r.Damaged { // nobody sends it, and it may not even be readable
+		r.Request = nil
+	}
 	o := r.Outcome
 	if o == nil {
 		return r
@@ -76,6 +82,9 @@ func scanListed(c *cursor) *Row {
 		Attempts: c.number(), Deaths: c.number(), Resumes: c.number(), Began: c.number(), Prepared: c.bit(),
 		Notify: c.bit(), FirstSent: c.number(), Due: c.number(), Wait: c.number(), Expires: c.number(),
 		Settled: c.number(), By: c.text(), Note: c.text(),
+	}
+	if r.Withheld != "" && json.Unmarshal([]byte(r.Withheld), &[]string{}) != nil {
+		r.Withheld, r.Damaged = "", true // no checksum is over it
 	}
 	if code := c.value(); code != nil {
 		r.Outcome = &Outcome{

@@ -20,8 +20,8 @@ const (
 	selectByAdopted
 	selectRenewed
 	selectStatus
-	selectDueFree
-	selectDueOwned
+	selectDue
+	selectDeadly
 	selectNextDue
 	insertOwner
 	selectOwners
@@ -66,9 +66,16 @@ const (
 	listedRow = `SELECT ` + headColumns + `, ` + statusColumns + `, ` + outcomeColumns + `
 		FROM intent i JOIN status s ON s.id = i.id LEFT JOIN outcome o ON o.id = i.id `
 	hotValues = `state = ?, doubt = ?, hold_reason = ?, owner = ?, attempts = ?, deaths = ?, resumes = ?,
-		began = CASE WHEN ? = 0 THEN began ELSE ? END, prepared = ?, notify = ?, first_sent = ?, due = ?, wait = ?,
+		began = CASE WHEN ? = 0 OR (state = 'in_flight' AND attempts = ?) THEN began ELSE ? END, prepared = ?, notify = ?, first_sent = ?, due = ?, wait = ?,
 		expires = ?, settled = ?, decider = ?, note = ?, version = version + 1`
-	sameWork = `s.id = i.id AND i.name = ? AND (? = '' OR i.scope = ?)`
+	// What may be claimed of one owner. An operation tells of one generation at a
+	// time, the oldest first, whoever has that one.
+	waiting = `FROM status s CROSS JOIN intent i ON s.id = i.id AND i.name = ? AND (? = '' OR i.scope = ?)
+		WHERE s.open = 1 AND s.owner IS ? AND s.state <> 'held' AND s.state <> 'withdrawn'
+			AND (s.state NOT IN ('succeeded', 'rejected') OR (s.notify = 1 AND NOT EXISTS (
+				SELECT 1 FROM intent e CROSS JOIN status w ON w.id = e.id
+				WHERE e.scope = i.scope AND e.operation = i.operation AND e.generation < i.generation
+					AND w.notify = 1 AND w.state IN ('succeeded', 'rejected')))) `
 )
 
 // statements are the texts. None is ever assembled from values.
@@ -116,21 +123,15 @@ var statements = [statementCount]string{
 	selectStatus: `SELECT i.key, s.version, s.state, s.owner
 		FROM intent i JOIN status s ON s.id = i.id WHERE i.id = ?`,
 
-	// Both walk status_open in due order. The last two arguments choose rows
-	// without deaths, or the others, which come after.
-	selectDueFree: `SELECT s.id FROM status s CROSS JOIN intent i ON ` + sameWork + `
-		WHERE s.open = 1 AND s.owner IS NULL AND s.due <= ?
-			AND (s.state IN ('pending', 'unknown', 'in_flight') OR (s.notify = 1 AND s.state IN ('succeeded', 'rejected')))
-			AND (s.deaths > 0 OR s.state = 'in_flight') = ?
-		ORDER BY s.due, s.id LIMIT ?`,
-	selectDueOwned: `SELECT s.id FROM status s CROSS JOIN intent i ON ` + sameWork + `
-		WHERE s.open = 1 AND s.owner = ? AND s.due <= ?
-			AND (s.state IN ('pending', 'unknown', 'in_flight') OR (s.notify = 1 AND s.state IN ('succeeded', 'rejected')))
-			AND (s.deaths > 0 OR s.state = 'in_flight') = ?
+	// All three walk status_open. Those with deaths come by how many there are
+	// once this one is counted, and then by who began first: whoever began last
+	// before the process died is the likeliest to have killed it.
+	selectDue: `SELECT s.id, s.due, 0 ` + waiting + `AND s.due <= ? AND s.deaths = 0 AND s.state <> 'in_flight'
 		ORDER BY s.due, s.id`,
-	selectNextDue: `SELECT s.id, s.due FROM status s CROSS JOIN intent i ON ` + sameWork + `
-		WHERE s.open = 1 AND s.owner IS ? AND s.due > ?
-			AND (s.state IN ('pending', 'unknown', 'in_flight') OR (s.notify = 1 AND s.state IN ('succeeded', 'rejected')))
+	selectDeadly: `SELECT s.id, s.deaths + (s.state = 'in_flight'), s.began ` + waiting + `AND s.due <= ?
+			AND (s.deaths > 0 OR s.state = 'in_flight')
+		ORDER BY 2, 3, 1`,
+	selectNextDue: `SELECT s.id, s.due ` + waiting + `AND s.due > ?
 		ORDER BY s.due`,
 
 	insertOwner:  `INSERT INTO owner (token) VALUES (?)`,

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/idem-go/idem/internal/owner"
@@ -71,6 +72,7 @@ type Store struct {
 	pause  time.Duration // after a failure
 
 	running runningCalls
+	began   atomic.Int64 // when the last attempt of this handle began
 
 	readers chan *conn
 	done    chan struct{} // closed by Close

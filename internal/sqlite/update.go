@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
-	"time"
 )
 
 // Change is one update: the hot part of a row as it shall be.
@@ -21,7 +20,7 @@ func (s *Store) Update(ctx context.Context, c *Change, durable bool) (version in
 	u := &updateOp{Change: c}
 	u.item = item{op: u, durable: durable || s.opts.SyncOutcomes, size: u.bytes()}
 	if c.State == inFlight && c.Began == 0 {
-		c.Began = time.Now().UnixNano()
+		c.Began = s.begins()
 	}
 	if err := c.check(c.Claimed); err != nil {
 		s.ended(c)
@@ -111,8 +110,8 @@ func (u *updateOp) values(t *transaction, where ...any) []any {
 		owner = t.s.id
 	}
 	return append([]any{
-		u.State, bit(u.Doubt), u.HoldReason, owner, u.Attempts, u.Deaths, u.Resumes, u.Began, u.Began, bit(u.Prepared),
-		bit(u.Notify), u.FirstSent, u.Due, u.Wait, u.Expires, u.Settled, u.By, u.Note,
+		u.State, bit(u.Doubt), u.HoldReason, owner, u.Attempts, u.Deaths, u.Resumes, u.Began, u.Attempts, u.Began,
+		bit(u.Prepared), bit(u.Notify), u.FirstSent, u.Due, u.Wait, u.Expires, u.Settled, u.By, u.Note,
 	}, where...)
 }
 
