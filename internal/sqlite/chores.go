@@ -27,13 +27,18 @@ func (c *chores) committed(batch []*item) {
 	if c.perItem == 0 {
 		c.perItem = 4
 	}
-	size := 0
-	for _, it := range batch {
-		size += it.size
-	}
-	c.items += len(batch)
-	c.frames += 2 + c.perItem*float64(len(batch)) + float64(size)/4096
 	c.batches++
+	items, size := 0, 0
+	for _, it := range batch {
+		if !it.idle {
+			items++
+			size += it.size
+		}
+	}
+	if items > 0 {
+		c.items += items
+		c.frames += 2 + c.perItem*float64(items) + float64(size)/4096
+	}
 }
 
 func (c *chores) lost(err error) { c.lostError = err }

@@ -63,15 +63,26 @@ func (d *dueOp) exec(t *transaction) (err error) {
 	if d.buried, err = t.clearOwners(clearWhenDue); err != nil {
 		return err
 	}
+	d.idle = len(d.due)+len(d.buried) == 0
 	return t.s.keepClock(t)
 }
 
 // deadOwners are those whose rows may be claimed: nobody, this handle's own
 // without a running call, and the dead.
 func (t *transaction) deadOwners() ([]int64, error) {
-	owners := []int64{0, t.s.id}
+	owners := []int64{0}
+	err := t.c.first(selectOwned, func(v []driver.Value) bool {
+		if !t.free(t.s.id, number(v[0])) {
+			return false
+		}
+		owners = append(owners, t.s.id)
+		return true
+	}, t.s.id) // or each claim would look at every call that runs
+	if err != nil {
+		return nil, err
+	}
 	var others []int64
-	err := t.c.query(selectOwners, func(v []driver.Value) error {
+	err = t.c.query(selectOwners, func(v []driver.Value) error {
 		if id := number(v[0]); id != t.s.id {
 			others = append(others, id)
 		}

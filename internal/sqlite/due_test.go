@@ -4,9 +4,11 @@ import (
 	"context"
 	"database/sql/driver"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,6 +44,63 @@ func TestClaimDueWalksWhatIsOpen(t *testing.T) {
 		assert.NotContains(t, plan, "SCAN")
 		assert.Equal(t, i == selectDeadly, strings.Contains(plan, "TEMP B-TREE"), "only deaths are sorted: %s", plan)
 	}
+	assert.Equal(t, "SEARCH status USING INDEX status_open (open=? AND owner=?)", s.writer.plan(t, selectOwned))
+}
+
+// A statement that is planned anew at each use costs ten times what it does.
+func TestStatementsArePlannedOnce(t *testing.T) {
+	for i, text := range statements {
+		if statement(i) == holdDoubt { // once, at Open
+			continue
+		}
+		assert.NotRegexp(t, `LIMIT \?|IS \?`, text, "see the comment of statements")
+	}
+}
+
+// content is a number that moves when another connection writes.
+func (s *Store) content(tb testing.TB) int64 {
+	tb.Helper()
+	r := <-s.readers
+	defer func() { s.readers <- r }()
+	n, err := r.number("PRAGMA data_version")
+	require.NoError(tb, err)
+	return n
+}
+
+// A resume loop asks about once a second, in each process.
+func TestIdleClaimDueWritesNothing(t *testing.T) {
+	s := mustOpen(t, filepath.Join(t.TempDir(), "x.db"))
+	for i, state := range []string{held, succeeded, withdrawn, pending} {
+		row, _, err := s.Begin(t.Context(), newRow(strconv.Itoa(i)))
+		require.NoError(t, err)
+		c := row.succeeds()
+		c.Settled = time.Now().UnixNano() // or it would be pruned
+		if c.State = state; state != succeeded {
+			c.Outcome, c.Due = nil, 1000
+		}
+		if state == held {
+			c.HoldReason, c.Notify = "poison", true
+		}
+		_, err = s.Update(t.Context(), c, true)
+		require.NoError(t, err)
+	}
+	_, _, err := s.ClaimDue(t.Context(), 10, "", "", 10) // notes the clock, once a minute
+	require.NoError(t, err)
+	s.content(t)
+	before, frames := s.content(t), s.chores.frames
+	for range 100 {
+		due, next, err := s.ClaimDue(t.Context(), 10, "", "", 10)
+		require.NoError(t, err)
+		assert.Empty(t, due)
+		assert.Equal(t, int64(1000), next)
+	}
+	assert.Equal(t, before, s.content(t))
+	assert.Equal(t, frames, s.chores.frames, "and does not count as written")
+	due, _, err := s.ClaimDue(t.Context(), 1000, "", "", 10)
+	require.NoError(t, err)
+	assert.Len(t, due, 1)
+	assert.NotEqual(t, before, s.content(t))
+	assert.Greater(t, s.chores.frames, frames)
 }
 
 // Where the clock stands still, as it does in a group commit of a coarse one,

@@ -27,6 +27,7 @@ type item struct {
 	durable bool // its batch is synced
 	alone   bool // its statement may have failed a batch
 	posted  bool // nobody waits
+	idle    bool // it wrote nothing
 	size    int  // bytes
 	state   itemState
 	err     error

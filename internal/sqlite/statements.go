@@ -26,6 +26,7 @@ const (
 	insertOwner
 	selectOwners
 	selectOwner
+	selectOwned
 	ownerNamed
 	deleteOwner
 	freeOwned
@@ -71,7 +72,7 @@ const (
 	// What may be claimed of one owner. An operation tells of one generation at a
 	// time, the oldest first, whoever has that one.
 	waiting = `FROM status s CROSS JOIN intent i ON s.id = i.id AND i.name = ? AND (? = '' OR i.scope = ?)
-		WHERE s.open = 1 AND s.owner IS ? AND s.state <> 'held' AND s.state <> 'withdrawn'
+		WHERE s.open = 1 AND s.owner IS +? AND s.state <> 'held' AND s.state <> 'withdrawn'
 			AND (s.state NOT IN ('succeeded', 'rejected') OR (s.notify = 1 AND NOT EXISTS (
 				SELECT 1 FROM intent e CROSS JOIN status w ON w.id = e.id
 				WHERE e.scope = i.scope AND e.operation = i.operation AND e.generation < i.generation
@@ -79,6 +80,11 @@ const (
 )
 
 // statements are the texts. None is ever assembled from values.
+//
+// LIMIT +? and IS +? keep SQLite from planning a statement anew whenever it is
+// bound: it does so for a bare parameter there, to see whether it is a small
+// integer (3.54, sqlite3ExprIsInteger, read 2026-11-30). Measured: 1.3 ms
+// instead of 0.09 for a ClaimDue that finds nothing.
 var statements = [statementCount]string{
 	// A deferred transaction that turns into a writer fails at once when
 	// another one wrote meanwhile.
@@ -135,8 +141,9 @@ var statements = [statementCount]string{
 		ORDER BY s.due`,
 
 	insertOwner:  `INSERT INTO owner (token) VALUES (?)`,
-	selectOwners: `SELECT id, token FROM owner ORDER BY id LIMIT ?`,
+	selectOwners: `SELECT id, token FROM owner ORDER BY id LIMIT +?`,
 	selectOwner:  `SELECT token FROM owner WHERE id = ?`,
+	selectOwned:  `SELECT id FROM status WHERE open = 1 AND owner = ?`,
 	ownerNamed:   `SELECT 1 FROM status WHERE open = 1 AND owner = ? LIMIT 1`,
 	deleteOwner:  `DELETE FROM owner WHERE id = ?`,
 	// in_flight rows keep naming the owner: once it is dead they are doubt.
@@ -145,19 +152,19 @@ var statements = [statementCount]string{
 
 	listAll: listedRow + `WHERE i.id > ? AND (? = '' OR i.name = ?) AND (? = '' OR i.scope = ?)
 			AND (? = '' OR instr(?, ',' || s.state || ','))
-		ORDER BY i.id LIMIT ?`,
+		ORDER BY i.id LIMIT +?`,
 	// For states that are all open: does not touch what is closed.
 	listOpen: `SELECT ` + headColumns + `, ` + statusColumns + `, ` + outcomeColumns + `
 		FROM status s INDEXED BY status_open CROSS JOIN intent i ON i.id = s.id LEFT JOIN outcome o ON o.id = s.id
 		WHERE s.open IS NOT NULL AND s.id > ? AND (? = '' OR i.name = ?) AND (? = '' OR i.scope = ?)
 			AND (? = '' OR instr(?, ',' || s.state || ','))
-		ORDER BY s.id LIMIT ?`,
+		ORDER BY s.id LIMIT +?`,
 	listAttempts: `SELECT number, started, ended, phase, status_code, decision, error
 		FROM attempt WHERE intent = ? ORDER BY number`,
 
 	selectRipe: `SELECT s.id, s.ripe, i.operation IS NULL, i.retention, max(i.created, s.first_sent)
 		FROM status s CROSS JOIN intent i ON i.id = s.id
-		WHERE (s.ripe, s.id) > (?, ?) AND s.ripe < ? ORDER BY s.ripe, s.id LIMIT ?`,
+		WHERE (s.ripe, s.id) > (?, ?) AND s.ripe < ? ORDER BY s.ripe, s.id LIMIT +?`,
 	firstRipe:      `SELECT ripe FROM status WHERE ripe IS NOT NULL ORDER BY ripe LIMIT 1`,
 	pruneRequest:   `UPDATE intent SET request_sum = 0, target = NULL, host = NULL, header = NULL, body = NULL WHERE id = ?`,
 	pruneOutcome:   `UPDATE outcome SET complete = 0, body = NULL WHERE id = ?`,
