@@ -205,6 +205,23 @@ func (j *SQLiteJournal) Prune(ctx context.Context, before time.Time) (int, error
 	return n, failure("prune", err)
 }
 
+// Forget removes settled operations whole, tombstones included, and returns how
+// many rows went. It does so only when told. Afterwards a call of the same
+// operation is a new one: it gets a new key and may execute again. So choose an
+// instant before which lies nothing that anybody will call again; before is
+// exclusive. Prune is for keeping the file small.
+//
+// An operation goes with all its generations, and only if each of them is final
+// or withdrawn, was settled before that instant, is not remembered by the
+// provider any more, is nobody's, and is owed to no OnSettled; a withdrawn one
+// that is not due yet stays too. Unnamed intents go one by one. What is gone is
+// gone durably, also where an error tells that the rest is not. IDs are never
+// given again.
+func (j *SQLiteJournal) Forget(ctx context.Context, before time.Time) (int, error) {
+	n, err := j.store.Forget(ctx, nanos(before))
+	return n, failure("forget", err)
+}
+
 // Flush returns when everything that was posted before is on stable storage.
 func (j *SQLiteJournal) Flush(ctx context.Context) error {
 	return failure("flush", j.store.Flush(ctx))

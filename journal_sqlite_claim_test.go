@@ -12,6 +12,11 @@ import (
 // end writes in as given up by its call in that state.
 func end(tb testing.TB, j Journal, in Intent, state State) Intent {
 	tb.Helper()
+	return mustUpdate(tb, j, leftAs(in, state), nil, true)
+}
+
+// leftAs is what a call leaves in that state.
+func leftAs(in Intent, state State) Intent {
 	in.State, in.Claimed, in.Doubt = state, false, state == StateUnknown
 	switch state {
 	case StateWithdrawn, StateRejected, StateSucceeded:
@@ -22,7 +27,7 @@ func end(tb testing.TB, j Journal, in Intent, state State) Intent {
 	if state.Final() {
 		in.Outcome = &Outcome{StatusCode: 402, Body: []byte("{}"), Complete: true}
 	}
-	return mustUpdate(tb, j, in, nil, true)
+	return in
 }
 
 func TestBeginFinds(t *testing.T) {

@@ -83,11 +83,7 @@ func (t *transaction) remove(ids []int64) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	highest := int64(0)
-	err := t.c.query(highestID, func(v []driver.Value) error {
-		highest = number(v[0])
-		return nil
-	})
+	highest, err := t.highest()
 	if err != nil {
 		return err
 	}
@@ -104,4 +100,13 @@ func (t *transaction) remove(ids []int64) error {
 	}
 	_, err = t.c.exec(deleteShells, highest)
 	return err
+}
+
+// highest is the highest id that was given.
+func (t *transaction) highest() (id int64, err error) {
+	err = t.c.query(highestID, func(v []driver.Value) error {
+		id = number(v[0])
+		return nil
+	})
+	return id, err
 }
