@@ -59,7 +59,7 @@ func (s *Store) doChores() {
 		return
 	}
 	s.chores.batches = 0
-	if now := time.Now(); !now.Before(s.chores.rest) {
+	if now := s.Clock.Now(); !now.Before(s.chores.rest) {
 		if !s.pruneChunk(now) {
 			s.chores.rest = now.Add(pruneRest)
 			s.chores.ripe, s.chores.id = 0, 0
@@ -79,14 +79,19 @@ func (s *Store) checkpoint() {
 	c.frames, c.items = 0, 0
 }
 
-// keepClock notes the wall time once a minute.
+// keepClock notes the time once a minute. One that is behind what another handle
+// has noted has been set back since.
 func (s *Store) keepClock(t *transaction) error {
 	now := time.Unix(0, t.now)
 	if now.Sub(s.chores.marked) < time.Minute {
 		return nil
 	}
 	s.chores.marked = now
-	return t.markClock()
+	behind, err := t.markClock()
+	if err != nil || !behind {
+		return err
+	}
+	return t.shortenWaits()
 }
 
 // pruneChunk reports whether there may be more to prune.

@@ -58,6 +58,9 @@ func (s *Store) checkOriginal() error {
 				if err := t.holdUnknown(); err != nil {
 					return err
 				}
+				if err := t.shortenWaits(); err != nil {
+					return err
+				}
 			}
 			if _, err := t.c.exec(setFact, "clock", strconv.FormatInt(mark, 10)); err != nil {
 				return err
@@ -120,8 +123,20 @@ func (t *transaction) holdUnknown() error {
 	return nil
 }
 
-// markClock keeps the highest wall time seen.
-func (t *transaction) markClock() error {
-	_, err := t.c.exec(raiseClock, strconv.FormatInt(t.now, 10))
+// markClock keeps the highest time seen, and reports whether this is behind it.
+func (t *transaction) markClock() (behind bool, err error) {
+	changed, err := t.c.exec(raiseClock, strconv.FormatInt(t.now, 10))
+	if err != nil || changed > 0 {
+		return false, err
+	}
+	facts, err := t.s.facts()
+	seen, _ := strconv.ParseInt(facts["clock"], 10, 64)
+	return seen > t.now+int64(clockMargin), err
+}
+
+// shortenWaits makes no wait that has not begun yet longer than it was meant to
+// be.
+func (t *transaction) shortenWaits() error {
+	_, err := t.c.exec(shortenWaits, t.now, int64(clockMargin))
 	return err
 }

@@ -52,6 +52,7 @@ const (
 	raiseClock
 	holdUnfinished
 	holdDoubt
+	shortenWaits
 	noteFlush
 	statementCount
 )
@@ -200,5 +201,6 @@ var statements = [statementCount]string{
 	holdDoubt: `UPDATE status SET hold_reason = ?, settled = ?, state = 'held', owner = NULL, version = version + 1,
 			first_sent = CASE WHEN state = 'in_flight' AND first_sent = 0 THEN began ELSE first_sent END, doubt = 1
 		WHERE open = 1 AND owner IS ? AND state IN ('in_flight', 'unknown')`,
-	highestID: `SELECT id FROM intent ORDER BY id DESC LIMIT 1`,
+	shortenWaits: `UPDATE status SET due = ?1 + wait WHERE open = 1 AND due > ?1 + wait + ?2`,
+	highestID:    `SELECT id FROM intent ORDER BY id DESC LIMIT 1`,
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/idem-go/idem/internal/clock"
 	"github.com/idem-go/idem/internal/owner"
 )
 
@@ -52,6 +53,9 @@ type Store struct {
 	folder owner.Folder
 	owner  *owner.Owner
 	id     int64 // of the owner row
+
+	// Clock is what this handle goes by.
+	Clock clock.Clock
 
 	// The writer's token and what waits for it. The token is held while busy is
 	// set; its holder alone uses the fields after it.
@@ -104,6 +108,7 @@ func Open(path string, opts Options) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{path: real, opts: opts, folder: owner.Folder(real + "-owners"), done: make(chan struct{})}
+	s.Clock.Start()
 	s.running.rows = map[int64]int64{}
 	if err := s.enterFolder(); err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"database/sql/driver"
 	"sync"
-	"time"
 )
 
 // transaction is what the operations of one batch share.
@@ -19,7 +18,7 @@ type transaction struct {
 }
 
 func (s *Store) transaction() *transaction {
-	return &transaction{s: s, c: s.writer, now: time.Now().UnixNano()}
+	return &transaction{s: s, c: s.writer, now: s.Clock.Now().UnixNano()}
 }
 
 // mayClaim reports why this owner must not claim or count an attempt: others
