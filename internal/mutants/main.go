@@ -75,6 +75,21 @@ var mutants = []mutant{
 		old: "			return x.noClaim(err)\n		}\n		if claimed {", new: "			x.in, x.fresh = x.want, true\n			return nil\n		}\n		if claimed {",
 		command: test("O16"), evidence: failed,
 	},
+	{
+		name: "what a resume settles is told nobody", promise: "P5: never forgotten", file: "settled.go",
+		old: "(x.resumed || next.Prepared)", new: "next.Prepared",
+		command: test("TestOnSettled|TestRecoverySoak"), evidence: failed,
+	},
+	{
+		name: "a poison intent among the others", promise: "P12: bounded", file: "sweep.go",
+		old: "if !in.Claimed || in.Deaths == 0 || in.State.Final() {", new: "if true {",
+		command: test("TestRunSendsSuspects|O20"), evidence: failed,
+	},
+	{
+		name: "no retry budget", promise: "P12: bounded", file: "gate.go",
+		old: "	case g.budget < 1:", new: "	case false:",
+		command: test("TestRunKeepsToTheRetryBudget"), evidence: failed,
+	},
 }
 
 func main() {
