@@ -319,10 +319,9 @@ func TestLife_ResumeMakesOneAttemptOfEachDueIntentPerPass(t *testing.T) {
 	live(t, RetryPolicy{}, nil, func(t *testing.T, l *life) {
 		l.server = answering(answerWith(503))
 		l.others(3)
+		time.Sleep(25 * time.Hour) // a key that was not used does not age
 		for pass := 1; pass <= 3; pass++ {
-			assert.Equal(t, 3, l.resume().Sent)
-			assert.Zero(t, l.resume().Sent, "not due")
-			assert.Equal(t, 3*pass, l.sends())
+			assert.Equal(t, [3]int{3, 0, 3 * pass}, [3]int{l.resume().Sent, l.resume().Sent, l.sends()})
 			time.Sleep(time.Minute)
 		}
 	})
