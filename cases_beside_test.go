@@ -43,8 +43,9 @@ func withRunBeside(t *testing.T, prepare func(r *rig), story func(b *beside), st
 		if prepare != nil {
 			prepare(b.rig)
 		}
-		b.stop = b.running()
-		time.Sleep(time.Minute) // the loop rests
+		b.begin()
+		defer func() { b.stop() }() // where the story ends early
+		time.Sleep(time.Minute)     // the loop rests
 		story(b)
 		time.Sleep(time.Hour)
 		b.stop()
@@ -53,6 +54,8 @@ func withRunBeside(t *testing.T, prepare func(r *rig), story func(b *beside), st
 		}
 	})
 }
+
+func (b *beside) begin() { b.stop = sync.OnceFunc(b.running()) }
 
 // call does the operation that is named after its order.
 func (b *beside) call(ctx context.Context, operation string) error {
@@ -95,7 +98,7 @@ func (b *beside) keeps(operation string, told toldCall) {
 		assert.Zero(b.t, effects, operation)
 		assert.Len(b.t, arrivals, told.sends, operation)
 	case told.err == nil:
-		assert.True(b.t, in.State.Final(), "%s was reported done, and is %s", operation, in.State)
+		require.True(b.t, in.State.Final(), "%s was reported done, and is %s", operation, in.State)
 		assert.Equal(b.t, told.body, string(in.Outcome.Body), operation)
 		assert.Len(b.t, arrivals, told.sends, "%s was done", operation)
 	default:
@@ -136,21 +139,26 @@ func TestO02_RedirectHopKeepsTheKey_WithRunBeside(t *testing.T) {
 func TestO11_OneOperationFromManyCallers_WithRunBeside(t *testing.T) {
 	slow := func(r *rig) { r.server.Work = 300 * time.Millisecond }
 	for name, steps := range map[string][]faultinjection.Step{"fine": nil, "the answer is lost": {faultinjection.DieAfterEffect}} {
-		t.Run(name, func(t *testing.T) {
-			withRunBeside(t, slow, func(b *beside) {
-				b.prepare(rigURL, "order-0") // the loop has it, or a caller
-				var calls sync.WaitGroup
-				for range 20 {
-					calls.Go(func() {
-						_, _, err := b.do(b.t.Context(), "order-0", orderBody(0))
-						assert.NoError(b.t, err)
-					})
-				}
-				calls.Wait()
-				b.sameKeyAndBytes(1 + len(steps))
-				assert.Equal(b.t, 1, b.effects())
-			}, steps...)
-		})
+		for _, first := range []string{"a caller", "the loop"} {
+			t.Run(name+", first "+first, func(t *testing.T) {
+				withRunBeside(t, slow, func(b *beside) {
+					b.prepare(rigURL, "order-0")
+					for first == "the loop" && len(b.arrivals()) == 0 {
+						time.Sleep(10 * time.Millisecond)
+					}
+					var calls sync.WaitGroup
+					for range 20 {
+						calls.Go(func() {
+							_, _, err := b.do(b.t.Context(), "order-0", orderBody(0))
+							assert.NoError(b.t, err)
+						})
+					}
+					calls.Wait()
+					b.sameKeyAndBytes(1 + len(steps))
+					assert.Equal(b.t, 1, b.effects())
+				}, steps...)
+			})
+		}
 	}
 }
 
@@ -170,7 +178,7 @@ func TestO12_SameOperationAfterRestart_WithRunBeside(t *testing.T) {
 				b.open()
 				b.transport.Base = server
 				b.server.Work = 500 * time.Millisecond
-				b.stop = b.running()
+				b.begin()
 				time.Sleep(when)
 				for range 3 {
 					require.NoError(b.t, b.call(b.t.Context(), "order-1"))

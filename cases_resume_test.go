@@ -30,7 +30,7 @@ func init() {
 // patientJournal answers the looks of a Run from memory while nothing changes,
 // so that a test can let one run for weeks. It sees its own writes only.
 type patientJournal struct {
-	Journal
+	*SQLiteJournal
 	mu     sync.Mutex
 	writes int
 	calm   bool // nothing was due before next, and nothing was written since
@@ -45,7 +45,7 @@ func (j *patientJournal) ClaimDue(ctx context.Context, now time.Time, f Filter) 
 	if calm {
 		return nil, next, nil
 	}
-	due, next, err = j.Journal.ClaimDue(ctx, now, f)
+	due, next, err = j.SQLiteJournal.ClaimDue(ctx, now, f)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.calm, j.next = err == nil && len(due) == 0 && j.writes == writes, next
@@ -54,12 +54,12 @@ func (j *patientJournal) ClaimDue(ctx context.Context, now time.Time, f Filter) 
 
 func (j *patientJournal) Begin(ctx context.Context, want Intent) (Intent, bool, error) {
 	defer j.wrote()
-	return j.Journal.Begin(ctx, want)
+	return j.SQLiteJournal.Begin(ctx, want)
 }
 
 func (j *patientJournal) Update(ctx context.Context, next Intent, a *Attempt, durable bool) (Intent, error) {
 	defer j.wrote()
-	return j.Journal.Update(ctx, next, a, durable)
+	return j.SQLiteJournal.Update(ctx, next, a, durable)
 }
 
 func (j *patientJournal) wrote() {
@@ -69,7 +69,7 @@ func (j *patientJournal) wrote() {
 	j.calm = false
 }
 
-func (r *rig) patient() { r.transport.Journal = &patientJournal{Journal: r.journal} }
+func (r *rig) patient() { r.transport.Journal = &patientJournal{SQLiteJournal: r.journal} }
 
 // secretMark is in every credential of O-03.
 const secretMark = "S3CRET"

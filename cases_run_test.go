@@ -101,9 +101,6 @@ func (r *realRig) awaitIdle() {
 	}, patience, time.Millisecond)
 }
 
-// All others are finished by this start.
-const othersFinished = defaultMaxDeaths + 1
-
 // One of eleven kills its process whenever it is sent.
 func TestO20_PoisonIsHeldAndTheOthersAreFinished(t *testing.T) {
 	const n = 11
@@ -126,8 +123,8 @@ func TestO20_PoisonIsHeldAndTheOthersAreFinished(t *testing.T) {
 						}
 						assert.Equal(t, tries, r.lookup(deadly).Attempts)
 						r.awaitIdle()
-						if start >= othersFinished {
-							require.Equal(t, n-1, r.settled(names), "by start %d", start)
+						if start >= 2 {
+							require.Equal(t, n-1, r.settled(names), "start %d", start)
 						}
 					}
 					assert.Equal(t, HoldPoison, r.lookup(deadly).HoldReason)
@@ -384,7 +381,8 @@ func TestO48_ADayLongWaitParksOneOperationOnly(t *testing.T) {
 				assert.Equal(t, test.state, failure.State)
 				sent := len(r.arrivals())
 
-				stop := r.running()
+				stop := sync.OnceFunc(r.running())
+				defer func() { stop() }()                                     // where it ends early
 				for i, address := range []string{rigURL, elsewhere, rigURL} { // others are not delayed
 					begun := time.Now()
 					name := fmt.Sprint("other-", i)
@@ -406,7 +404,7 @@ func TestO48_ADayLongWaitParksOneOperationOnly(t *testing.T) {
 				stop()
 				r.reopen()
 				r.patient()
-				stop = r.running()
+				stop = sync.OnceFunc(r.running())
 				_, _, err = r.do(t.Context(), "order-0", orderBody(0))
 				require.Error(t, err, "a call does not get past it either")
 				time.Sleep(time.Until(asked.Add(day)))
