@@ -459,9 +459,9 @@ func TestLife_IntentWithDeathsIsResumedAloneAfterAllOthers(t *testing.T) {
 			l.crash(0, func() { _ = l.call() })
 			l.others(5)
 			var running, ended atomic.Int32
-			server := l.server
+			server, suspect := l.server, l.keys[0]
 			l.server = roundTripper(func(req *http.Request) (*http.Response, error) {
-				if running.Add(1); req.Header.Get("Idempotency-Key") == l.keys[0] {
+				if running.Add(1); req.Header.Get("Idempotency-Key") == suspect {
 					assert.Equal(t, [2]int32{1, 5}, [2]int32{running.Load(), ended.Load()}, "alone, and the last")
 				}
 				time.Sleep(10 * time.Second)
