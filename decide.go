@@ -118,13 +118,15 @@ func (c *Client) decide(ctx context.Context, seen Intent, by, note string, chang
 		return refuse("it is "+string(seen.State)+", which is final", nil)
 	case err != nil:
 		return refuse("its request cannot be read", err)
+	case seen.Owned || seen.Claimed:
+		return refuse("a call is at it", ErrBusy)
 	}
 	next := seen
-	next.By, next.Note, next.Claimed = by, note, false
 	if text := change(&next, t.contracts().Resolve(req), t.clock.Now()); text != "" {
 		return refuse(text, nil)
 	}
-	recorded, err := t.Journal.Update(ctx, next, nil, true)
+	next.By, next.Note, next.Claimed = by, note, false
+	recorded, err := c.decided(ctx, seen, next)
 	switch {
 	case errors.Is(err, ErrBusy):
 		return refuse("it has moved since it was seen, or a call is at it", err, ErrBusy)
@@ -134,4 +136,21 @@ func (c *Client) decide(ctx context.Context, seen Intent, by, note string, chang
 	t.Observer.ended(ctx, shown(recorded))
 	t.wake()
 	return recorded, nil
+}
+
+// decided records a decision over the intent as it was seen. A final one claims
+// it first, since a journal takes a final write for a true answer, which wins
+// over whatever has moved.
+func (c *Client) decided(ctx context.Context, seen, next Intent) (Intent, error) {
+	journal := c.Transport.Journal
+	if !next.State.Final() {
+		return journal.Update(ctx, next, nil, true)
+	}
+	seen.Claimed = true
+	claimed, err := journal.Update(ctx, seen, nil, false)
+	if err != nil {
+		return seen, err
+	}
+	next.Version = claimed.Version
+	return journal.Update(context.WithoutCancel(ctx), next, nil, true)
 }

@@ -143,7 +143,7 @@ func (x *exchange) unrecorded(s sent, err error) *answer {
 // end ends the exchange without an attempt: why says what was in the way.
 func (x *exchange) end(decision string, why error) *answer {
 	next := conclude(x.in, x.contract, open(decision, x.in.Doubt, false), x.t.Retry, x.resumed, x.t.clock.Now())
-	if next.State == StateWithdrawn {
+	if next.State == StateWithdrawn && !x.ours {
 		next.Due, next.Wait = x.in.Due, x.in.Wait
 	}
 	next.Deaths = x.in.Deaths // only a finished attempt ends a row of deaths
@@ -209,10 +209,10 @@ func (x *exchange) lacksCredentials(err error) *answer {
 // tryLater ends a resume that could not come to its attempt, as one of its
 // ResumeAttempts; then the intent is held.
 func (x *exchange) tryLater(decision string, why error, hold HoldReason) *answer {
+	x.in.Resumes++
 	if x.in.Resumes >= x.t.Retry.resumeAttempts() {
 		return x.refused(admission{hold: hold, why: hold})
 	}
-	x.in.Resumes++
 	wait := x.t.Retry.backoff(x.in.Resumes)
 	x.in.Due, x.in.Wait = x.t.clock.Now().Add(wait), wait
 	return x.end(decision, why)

@@ -36,6 +36,7 @@ type exchange struct {
 	hops       int                                          // followed by ourselves
 
 	in    Intent // as claimed
+	ours  bool   // nobody asked for the wait that it is in
 	fresh bool   // Begin counted the first attempt already
 }
 
@@ -139,7 +140,7 @@ func (x *exchange) next(s sent, v verdict, done Attempt) *answer {
 	if err != nil {
 		return x.unrecorded(s, err)
 	}
-	x.in = next
+	x.in, x.ours = next, v.wait == 0
 	x.t.Observer.attempted(x.ctx, shown(next), done)
 	x.t.Observer.waiting(x.ctx, shown(next), wait)
 	x.t.log().LogAttrs(x.ctx, slog.LevelInfo, "attempt did not settle the operation, sending again",

@@ -241,6 +241,9 @@ func (h *handle) Update(ctx context.Context, next idem.Intent, a *idem.Attempt, 
 	if next.State == idem.StateInFlight && (r.State != idem.StateInFlight || r.Attempts != next.Attempts) {
 		r.began = h.begins()
 	}
+	if next.Version != r.Version { // a late answer: what was counted and decided since stays
+		next = r.late(&next)
+	}
 	h.write(r, &next)
 	if a != nil {
 		h.note(r, *a)

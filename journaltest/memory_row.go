@@ -71,6 +71,20 @@ func (m *room) keepOutcome(r *row, o *idem.Outcome) {
 	r.Outcome = &r.outcome
 }
 
+// late is the row as the final answer of an attempt that lost its claim leaves
+// it.
+func (r *row) late(next *idem.Intent) idem.Intent {
+	in := r.Intent
+	in.State, in.Doubt, in.HoldReason, in.Claimed = next.State, false, "", false
+	in.Attempts, in.Notify = max(in.Attempts, next.Attempts), next.Notify
+	in.Settled, in.Due, in.Wait, in.Outcome = next.Settled, time.Time{}, 0, next.Outcome
+	if in.FirstSent.IsZero() {
+		in.FirstSent = next.FirstSent
+	}
+	in.By = cmp.Or(next.By, in.By)
+	return in
+}
+
 // write takes the hot part of next over.
 func (m *room) write(r *row, next *idem.Intent) {
 	r.State, r.Doubt, r.HoldReason = next.State, next.Doubt, next.HoldReason

@@ -114,6 +114,23 @@ var updateRules = []rule{
 		e.busy(other, e.ended(current, idem.StateSucceeded))
 		e.unwritten(j, wrote)
 	}},
+	{"a final answer of a former owner sets nothing back that was counted or decided since", func(e *exam) {
+		j, other := e.open(), e.open()
+		former := e.begin(j, e.sending("a"))
+		e.update(j, e.ended(former, idem.StateUnknown), nil)
+		current := e.begin(other, e.sending("a"))
+		current.State, current.Attempts, current.Resumes, current.Deaths = idem.StateInFlight, 2, 1, 1
+		current.By, current.Note, current.Prepared = "ann", "once more", true
+		current = e.update(other, current, nil)
+		e.update(j, e.ended(former, idem.StateRejected), e.answered(1))
+		got := e.lookup(j, "a")
+		require.Equal(e, idem.StateRejected, got.State)
+		require.Equal(e, [3]int{2, 1, 1}, [3]int{got.Attempts, got.Resumes, got.Deaths})
+		require.Equal(e, [2]string{"ann", "once more"}, [2]string{got.By, got.Note})
+		require.True(e, got.Prepared)
+		require.Zero(e, got.Due)
+		require.False(e, got.Owned)
+	}},
 	{"a final answer of another key is not", func(e *exam) {
 		j, other := e.open(), e.open()
 		former := e.begin(j, e.sending("a"))

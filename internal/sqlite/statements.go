@@ -13,6 +13,7 @@ const (
 	insertAttempt
 	updateStatus
 	forceStatus
+	lateAnswer
 	claimStatus
 	restoreRequest
 	selectByID
@@ -120,6 +121,12 @@ var statements = [statementCount]string{
 	// The same once the owner is known to be dead, or for a true final answer.
 	forceStatus: `UPDATE status SET ` + hotValues + `
 		WHERE id = ? AND (state NOT IN ('succeeded', 'rejected') OR state = ?)`,
+	// A true final answer of an attempt that lost its claim: what was counted and
+	// decided since stays.
+	lateAnswer: `UPDATE status SET state = ?1, doubt = 0, hold_reason = '', owner = NULL, attempts = max(attempts, ?2),
+			notify = ?3, first_sent = CASE WHEN first_sent = 0 THEN ?4 ELSE first_sent END, due = 0, wait = 0, settled = ?5,
+			decider = CASE WHEN ?6 = '' THEN decider ELSE ?6 END, version = version + 1
+		WHERE id = ?7 AND state NOT IN ('succeeded', 'rejected')`,
 	claimStatus: `UPDATE status SET owner = ?, state = ?, doubt = ?, deaths = ?, first_sent = ?, hold_reason = ?,
 			settled = ?, kept = 1, version = version + 1
 		WHERE id = ?`,

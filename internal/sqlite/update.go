@@ -116,7 +116,8 @@ func (u *updateOp) values(t *transaction, where ...any) []any {
 }
 
 // force writes what the plain swap did not: over a dead owner, or a true final
-// answer of the same key over whatever has become of the claim.
+// answer of the same key over whatever has become of the claim. The latter knows
+// nothing of what was counted and decided since.
 func (u *updateOp) force(t *transaction) (bool, error) {
 	var key, state string
 	var version, owner int64
@@ -143,7 +144,11 @@ func (u *updateOp) force(t *transaction) (bool, error) {
 			return false, nil
 		}
 	}
-	changed, err := t.c.exec(forceStatus, u.values(t, u.ID, u.State)...)
+	by, values := forceStatus, u.values(t, u.ID, u.State)
+	if version != u.Version {
+		by, values = lateAnswer, []any{u.State, u.Attempts, bit(u.Notify), u.FirstSent, u.Settled, u.By, u.ID}
+	}
+	changed, err := t.c.exec(by, values...)
 	if err != nil {
 		return false, err
 	}
