@@ -18,7 +18,7 @@ const (
 )
 
 // The retry budget of one destination: a burst, a floor that comes back with
-// time, and two for every resend that settles something. A destination that is
+// time, and two for every resend that gets a definite answer. A destination that is
 // down gets a resend a second; one that answers is held back no longer.
 const (
 	budgetBurst  = 32
@@ -41,7 +41,7 @@ type gate struct {
 	budget float64   // resends that may go out now
 	filled time.Time // when budget was right
 	until  time.Time // asked for by the server; zero: no pause
-	calm   int       // settling answers since the last attempt that brought none
+	calm   int       // definite answers since the last attempt that brought none
 	slot   time.Time // when the last one that was sent away may come back
 }
 
@@ -136,11 +136,12 @@ func (g *gate) pause(now time.Time, wait time.Duration, p RetryPolicy) {
 	}
 }
 
-// answered notes how a resumed attempt ended.
-func (g *gate) answered(settled bool) {
+// answered notes how a resumed attempt ended: with an answer that stands, or
+// with none.
+func (g *gate) answered(definite bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !settled {
+	if !definite {
 		g.calm = 0
 		return
 	}
@@ -182,6 +183,6 @@ func (x *exchange) learn(v verdict, status int) {
 		g.pause(now, v.wait, x.t.Retry)
 	}
 	if x.resumed {
-		g.answered(v.state.Final())
+		g.answered(v.state.Final() || status > 0 && !v.again)
 	}
 }
