@@ -371,10 +371,11 @@ func TestO13_TheWholeTurnAgain(t *testing.T) {
 	for name, live := range lives {
 		for _, beside := range []string{"alone", "run"} {
 			t.Run(name+", "+beside, func(t *testing.T) {
-				r := newRealRig(t, faultinjection.Run, faultinjection.Run, faultinjection.DieAfterEffect)
-				r.server.Effect = func(req *http.Request, _ []byte) (int, http.Header, []byte) {
-					return http.StatusOK, nil, []byte(req.URL.Path + " done at " + time.Now().String()) // no two alike
-				}
+				r := newRealRigFor(t, func(r *rig) {
+					r.server.Effect = func(req *http.Request, _ []byte) (int, http.Header, []byte) {
+						return http.StatusOK, nil, []byte(req.URL.Path + " done at " + time.Now().String()) // no two alike
+					}
+				}, faultinjection.Run, faultinjection.Run, faultinjection.DieAfterEffect)
 				first := live(t, r, 1, "alone")
 				require.Len(t, first, 3)
 				assert.Contains(t, first[0], "200 /charge done")
