@@ -185,9 +185,11 @@ var tokenSources = map[string]struct {
 	sends  []string
 	held   bool
 }{
-	"recovered":              {[]string{"new"}, []string{"new"}, false},
-	"recovers after a while": {[]string{"bad", "", "new"}, []string{"bad", "new"}, false},
-	"yields only bad tokens": {[]string{"bad"}, []string{"bad", "bad", "bad"}, true},
+	"recovered":               {[]string{"new"}, []string{"new"}, false},
+	"recovers after a while":  {[]string{"bad", "", "new"}, []string{"bad", "new"}, false},
+	"yields only bad tokens":  {[]string{"bad"}, []string{"bad", "bad", "bad"}, true},
+	"does not work any more":  {[]string{""}, nil, true},
+	"works for a moment only": {[]string{"bad", ""}, []string{"bad"}, true},
 }
 
 const elsewhere = "http://elsewhere.example/charges"
