@@ -59,8 +59,12 @@ type Contract struct {
 	// and "/v1/charges", not "/v10". They are compared byte by byte with the
 	// path as it is sent, so that "/v1%2Fcharges" is one segment and not taken.
 	// A path with "." or ".." segments is taken by none, because where it leads
-	// is the server's to say. nil means every path.
+	// is the server's to say. A "*" as a whole segment takes any one segment:
+	// "/v1/payments/*/refund". nil means every path.
 	Paths []string
+	// ExactPaths is true where Paths are whole paths and take nothing below
+	// them, because the routes there take no key.
+	ExactPaths bool
 	// Methods are upper-case methods on which the provider takes a key. nil
 	// means POST, PUT, PATCH and DELETE.
 	Methods []string
@@ -72,8 +76,15 @@ type Contract struct {
 	Key Place
 	// Form restricts the key's characters. Zero means visible ASCII.
 	Form Form
+	// MinLength is the shortest key in bytes. Zero means 1.
+	MinLength int
 	// MaxLength is the longest key in bytes. Zero means 255.
 	MaxLength int
+	// Companions are headers that go with the key. nil means none.
+	Companions []Companion
+	// Echo is a header by which an answer shows that the key was understood.
+	// Empty means that none is known.
+	Echo string
 	// ScopeHeaders name request headers that separate one key space from
 	// another, such as the account a platform acts for. They are part of the
 	// request's identity.
@@ -81,10 +92,21 @@ type Contract struct {
 	// Retention is how long the provider remembers a key, the strictest figure
 	// known. Zero means unknown: resends are then allowed for at most one hour.
 	Retention time.Duration
+	// AfterExpiry is what a key that was forgotten does. Zero means unknown,
+	// which is read as ExecutesAgain.
+	AfterExpiry AfterExpiry
 	// RotatingCredentials is true where the key space does not depend on the
 	// credential, so that a key may go on under another one.
 	RotatingCredentials bool
+	// CredentialPinned is true where a key is said to belong to one credential:
+	// under another one it is a new key.
+	CredentialPinned bool
+	// HostPinned is true where a key is said to be known on one host only, such
+	// as that of a region: on another one it is a new key.
+	HostPinned bool
 
+	// Replay is what a repeated key is answered with. Zero means unknown.
+	Replay ReplayStyle
 	// Replayed marks an answer that comes from the provider's store.
 	Replayed Marker
 	// InFlight, Mismatch, AlreadyDone, StoreDown and NotExecuted are the
@@ -95,12 +117,25 @@ type Contract struct {
 	AlreadyDone []Signal // the effect exists, under this key
 	StoreDown   []Signal // the key store did not answer
 	NotExecuted []Signal // refused before any effect
+	// Overlap are failures that a second request may get while the first one is
+	// still at work, where the provider names no better sign. In doubt they
+	// prove nothing and count as InFlight; without doubt they are what their
+	// status says. They are looked at after all the others.
+	Overlap []Signal
 	// Proven are failures that are given only after the key was claimed, so
 	// that they settle an operation that is in doubt. A status alone proves
 	// nothing: each names a place in the body or a header too.
 	Proven []Signal
+	// StoresClientErrors is true where a refusal such as a declined card is the
+	// stored result of a key. It tells people what a renewal is for; a refusal
+	// in doubt is proof only by Replayed or Proven.
+	StoresClientErrors bool
 	// StoresServerErrors is true where a 5xx can be the stored result of a key.
 	StoresServerErrors bool
+	// FailOpen is true where a request is let through, unchecked, while the key
+	// store is down. StoreDown then proves nothing, and a resend can be a second
+	// effect.
+	FailOpen bool
 	// ErrorsInside200 is true where a 2xx can carry a failure, so that its body
 	// is read before it is believed.
 	ErrorsInside200 bool
@@ -126,14 +161,6 @@ type Contract struct {
 	Checked string // YYYY-MM-DD; empty: not checked
 }
 
-// Place is where a key goes in the request. The zero value means nowhere.
-type Place struct {
-	// Header is the header's name.
-	Header string
-	// Encoding is how the key is written there. Zero means raw.
-	Encoding Encoding
-}
-
 // Encoding is how a key is written in its place.
 type Encoding string
 
@@ -151,8 +178,48 @@ type Form string
 const (
 	// Visible takes every key of visible ASCII characters, U+0021 to U+007E.
 	Visible Form = ""
+	// Printable takes the space too, but not at either end.
+	Printable Form = "printable"
+	// Word takes letters, digits, "_" and "-".
+	Word Form = "word"
+	// WordSpace takes the space too, but not at either end.
+	WordSpace Form = "word space"
 	// UUID takes only a UUID in its 36-character text form.
 	UUID Form = "uuid"
+	// UUID4 takes only a UUID of version 4 and of the usual variant.
+	UUID4 Form = "uuid4"
+	// Issued takes visible ASCII that the provider has issued, such as the id of
+	// an authorization. It is never minted: a request without it is refused.
+	Issued Form = "issued"
+)
+
+// ReplayStyle is what a repeated key is answered with.
+type ReplayStyle string
+
+const (
+	ReplayUnknown ReplayStyle = ""
+	// ReplayVerbatim repeats the first answer.
+	ReplayVerbatim ReplayStyle = "verbatim"
+	// ReplayCurrent shows the thing that was made, as it stands now.
+	ReplayCurrent ReplayStyle = "current state"
+	// ReplayReworked takes failed work up again and answers anew.
+	ReplayReworked ReplayStyle = "reworked"
+	// ReplayConflict is a failure status that shows, or points at, the thing
+	// that was made; see AlreadyDone.
+	ReplayConflict ReplayStyle = "conflict"
+)
+
+// AfterExpiry is what a key does that the provider has forgotten.
+type AfterExpiry string
+
+const (
+	ExpiryUnknown AfterExpiry = ""
+	// ExecutesAgain: it is a new key.
+	ExecutesAgain AfterExpiry = "executes again"
+	// Refused: it is known to be too old.
+	Refused AfterExpiry = "refused"
+	// NeverExpires: it is not forgotten, because it names the thing itself.
+	NeverExpires AfterExpiry = "never expires"
 )
 
 // Marker is a header whose presence, or whose value, says something. The zero
@@ -175,11 +242,17 @@ type Marker struct {
 type Signal struct {
 	Status int // zero: any status
 	// Pointer is an RFC 6901 JSON pointer into the body, such as "/error/code".
-	// Empty: the body is not looked at.
+	// "*" as a segment takes any member and any index, so that one of several
+	// places is enough: "/errors/*/code". Empty: no place in the body.
 	Pointer string
 	// Value is the text of the string, number or bool there: "704" takes 704
 	// and "704". Empty: it counts that something is there, null excepted.
-	Value  string
+	Value string
+	// Text is a part of the string at Pointer or, without a Pointer, of the
+	// body, whatever that is. Case counts. Empty: no text is looked for.
+	Text string
+	// Also is a second pointer at which something must be. Empty: none.
+	Also   string
 	Header Marker // zero: no header is looked at
 }
 
@@ -193,6 +266,14 @@ type Advice struct {
 type Wait struct {
 	Header string
 	Unit   Unit
+	// When is a header without which this one asks for nothing, such as
+	// RateLimit-Remaining: 0. Zero means that it always counts.
+	When Marker
+}
+
+// Asks reports whether the wait is there and counts.
+func (w Wait) Asks(h http.Header) bool {
+	return len(h.Values(w.Header)) > 0 && (w.When == Marker{} || w.When.Matches(h))
 }
 
 // Unit is how a wait header counts.

@@ -30,15 +30,47 @@ func (c *Contract) CheckKey(key string) error {
 	case len(key) > limit:
 		return fmt.Errorf("contract %q: the key has %d bytes, more than the %d allowed", c.Name, len(key), limit)
 	}
+	if len(key) < c.MinLength {
+		return fmt.Errorf("contract %q: the key has %d bytes, less than the %d required", c.Name, len(key), c.MinLength)
+	}
 	for i := range len(key) {
-		if key[i] < '!' || key[i] > '~' {
-			return fmt.Errorf("contract %q: byte %d of the key is not a visible ASCII character", c.Name, i+1)
+		inside := i > 0 && i < len(key)-1
+		if problem := c.Form.charProblem(key[i], inside); problem != "" {
+			return fmt.Errorf("contract %q: byte %d of the key %s", c.Name, i+1, problem)
 		}
 	}
-	if c.Form == UUID && !isUUID(key) {
+	switch {
+	case (c.Form == UUID || c.Form == UUID4) && !isUUID(key):
 		return fmt.Errorf("contract %q: the key is not a UUID in its 36-character text form", c.Name)
+	case c.Form == UUID4 && !isVersion4(key):
+		return fmt.Errorf("contract %q: the key is a UUID, but not one of version 4", c.Name)
 	}
 	return nil
+}
+
+// charProblem says what is wrong with one byte of a key; empty means nothing.
+func (f Form) charProblem(c byte, inside bool) string {
+	switch {
+	case c == ' ' && (f == Printable || f == WordSpace):
+		if !inside {
+			return "is a space, which is lost at either end"
+		}
+	case c < '!' || c > '~':
+		return "is not a visible ASCII character"
+	case (f == Word || f == WordSpace) && !isWord(c):
+		return "is not a letter, a digit, \"_\" or \"-\""
+	}
+	return ""
+}
+
+func isWord(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
+}
+
+// isVersion4 looks at the version and the variant of a UUID (RFC 9562 4.1 and
+// 4.2, read 2026-11-29).
+func isVersion4(uuid string) bool {
+	return uuid[14] == '4' && strings.IndexByte("89abAB", uuid[19]) >= 0
 }
 
 func isUUID(key string) bool {
@@ -64,8 +96,8 @@ func isHex(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// Format writes a key as the header's value. The key is one that
-// [Contract.CheckKey] takes.
+// Format writes a key as its place's text, such as the header's value. The key
+// is one that [Contract.CheckKey] takes.
 func (p Place) Format(key string) string {
 	if p.Encoding != Quoted {
 		return key
@@ -77,7 +109,8 @@ func (p Place) Format(key string) string {
 // (RFC 9651 3.3.3, read 2026-11-29).
 var quotedEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// Parse reads the key from a header's value, such as one that an SDK has set.
+// Parse reads the key from its place's text, such as the header's value that an
+// SDK has set.
 // It does not judge the key; [Contract.CheckKey] does. The error never shows the
 // value.
 func (p Place) Parse(value string) (key string, err error) {
@@ -93,7 +126,7 @@ func (p Place) Parse(value string) (key string, err error) {
 		err = errors.New("it is empty")
 	}
 	if err != nil {
-		return "", fmt.Errorf("contract: key in %s: %w", p.Header, err)
+		return "", fmt.Errorf("contract: key in %s: %w", p, err)
 	}
 	return key, nil
 }

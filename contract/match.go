@@ -58,10 +58,11 @@ func (c *Contract) Clone() *Contract {
 	}
 	for _, list := range []*[]Signal{
 		&clone.InFlight, &clone.Mismatch, &clone.AlreadyDone,
-		&clone.StoreDown, &clone.NotExecuted, &clone.Proven,
+		&clone.StoreDown, &clone.NotExecuted, &clone.Overlap, &clone.Proven,
 	} {
 		*list = slices.Clone(*list)
 	}
+	clone.Companions = slices.Clone(clone.Companions)
 	clone.Waits = slices.Clone(clone.Waits)
 	clone.RetryStatuses = slices.Clone(clone.RetryStatuses)
 	clone.FinalStatuses = slices.Clone(clone.FinalStatuses)
@@ -111,7 +112,7 @@ func (c *Contract) takesPath(u *url.URL) bool {
 		return false
 	}
 	for _, prefix := range c.Paths {
-		if pathUnder(path, prefix) {
+		if pathUnder(path, prefix, c.ExactPaths) {
 			return true
 		}
 	}
@@ -175,13 +176,34 @@ func portOf(u *url.URL) string {
 	return ""
 }
 
-// pathUnder reports whether path is prefix or lies below it.
-func pathUnder(path, prefix string) bool {
+// pathUnder reports whether path is prefix or, where that is not to be exact,
+// lies below it.
+func pathUnder(path, prefix string, exact bool) bool {
 	if !strings.HasPrefix(prefix, "/") {
 		return false
 	}
-	rest, ok := strings.CutPrefix(path, strings.TrimRight(prefix, "/"))
-	return ok && (rest == "" || rest[0] == '/')
+	prefix = strings.TrimRight(prefix, "/")
+	for prefix != "" {
+		if !strings.HasPrefix(path, "/") {
+			return false
+		}
+		var want, got string
+		want, prefix = firstSegment(prefix)
+		got, path = firstSegment(path)
+		if want != got && (want != "*" || got == "") {
+			return false
+		}
+	}
+	return path == "" || path[0] == '/' && (!exact || path == "/")
+}
+
+// firstSegment cuts a path that begins with "/".
+func firstSegment(path string) (segment, rest string) {
+	path = path[1:]
+	if end := strings.IndexByte(path, '/'); end >= 0 {
+		return path[:end], path[end:]
+	}
+	return path, ""
 }
 
 // hasDotSegment reports whether a segment of the escaped path is "." or "..",

@@ -9,17 +9,23 @@ import (
 )
 
 // jsonHas reports whether the body has something at the pointer, and, where want
-// is not empty, whether that is a string, number or bool with this text. Null
-// is nothing: many servers write "error": null on success.
-func jsonHas(body []byte, pointer, want string) bool {
+// is not empty, whether that is a string, number or bool with this text, and,
+// where part is not empty, whether it is a string with this part. Null is
+// nothing: many servers write "error": null on success.
+func jsonHas(body []byte, pointer, want, part string) bool {
 	if !json.Valid(body) {
 		return false
 	}
-	value, ok := valueAt(trimSpace(body), pointer)
-	if !ok || value[0] == 'n' {
+	return anyAt(trimSpace(body), pointer, func(value []byte) bool { return saysSo(value, want, part) })
+}
+
+func saysSo(value []byte, want, part string) bool {
+	switch {
+	case value[0] == 'n':
 		return false
-	}
-	if want == "" {
+	case part != "" && (value[0] != '"' || !strings.Contains(textOf(value), part)):
+		return false
+	case want == "":
 		return true
 	}
 	switch value[0] {
@@ -31,29 +37,52 @@ func jsonHas(body []byte, pointer, want string) bool {
 	return string(value) == want
 }
 
-// valueAt follows an RFC 6901 pointer. Here and below, b is valid JSON without
-// space in front; it is walked, not decoded, so that a hostile body cannot make
-// us build a large tree.
-func valueAt(b []byte, pointer string) ([]byte, bool) {
+// anyAt reports whether is holds for a value that the pointer leads to. Here and
+// below, b is valid JSON without space in front; it is walked, not decoded, so
+// that a hostile body cannot make us build a large tree. A "*" in the pointer
+// walks every item of one level, so that the work stays linear in b.
+func anyAt(b []byte, pointer string, is func([]byte) bool) bool {
 	for pointer != "" {
 		rest, ok := strings.CutPrefix(pointer, "/")
 		if !ok {
-			return nil, false
+			return false
 		}
 		end := strings.IndexByte(rest, '/')
 		if end < 0 {
 			end = len(rest)
 		}
+		if rest[:end] == "*" {
+			return anyItem(b, func(item []byte) bool { return anyAt(item, rest[end:], is) })
+		}
 		name, err := unescapeToken(rest[:end])
 		if err != nil {
-			return nil, false
+			return false
 		}
 		if b, ok = child(b, name); !ok {
-			return nil, false
+			return false
 		}
 		pointer = rest[end:]
 	}
-	return b, true
+	return is(b)
+}
+
+// anyItem reports whether is holds for a member's value or an element of b.
+func anyItem(b []byte, is func([]byte) bool) bool {
+	if b[0] != '{' && b[0] != '[' {
+		return false
+	}
+	object := b[0] == '{'
+	for b = trimSpace(b[1:]); b[0] != '}' && b[0] != ']'; {
+		if object {
+			b = trimSpace(trimSpace(b[stringEnd(b):])[1:]) // the name and the colon
+		}
+		end := valueEnd(b)
+		if is(b[:end]) {
+			return true
+		}
+		b = nextItem(b[end:])
+	}
+	return false
 }
 
 // unescapeToken decodes ~1 and ~0 (RFC 6901 3).
@@ -194,8 +223,16 @@ func stringIs(quoted []byte, want string) bool {
 	if bytes.IndexByte(inner, '\\') < 0 {
 		return string(inner) == want
 	}
+	return textOf(quoted) == want
+}
+
+// textOf decodes a JSON string.
+func textOf(quoted []byte) string {
 	var text string
-	return json.Unmarshal(quoted, &text) == nil && text == want
+	if json.Unmarshal(quoted, &text) != nil {
+		return ""
+	}
+	return text
 }
 
 func trimSpace(b []byte) []byte {

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"bytes"
 	"net/http"
 	"strings"
 )
@@ -16,7 +17,7 @@ func Any(signals []Signal, status int, header http.Header, body []byte) bool {
 }
 
 // Matches reports whether the answer is this signal. A body that is not one
-// whole JSON text matches no Pointer. The body may come from a hostile server:
+// whole JSON text matches no Pointer and no Also. The body may come from a hostile server:
 // the work is linear in its length, and nothing of it is kept.
 func (s Signal) Matches(status int, header http.Header, body []byte) bool {
 	switch {
@@ -26,10 +27,13 @@ func (s Signal) Matches(status int, header http.Header, body []byte) bool {
 		return false
 	case s.Header != Marker{} && !s.Header.Matches(header):
 		return false
+	case s.Also != "" && !jsonHas(body, s.Also, "", ""):
+		return false
 	case s.Pointer == "":
-		return s.Value == "" // a value without a place cannot be there
+		return s.Value == "" && // a value without a place cannot be there
+			(s.Text == "" || bytes.Contains(body, []byte(s.Text)))
 	}
-	return jsonHas(body, s.Pointer, s.Value)
+	return jsonHas(body, s.Pointer, s.Value, s.Text)
 }
 
 // Matches reports whether the header says it.

@@ -29,6 +29,7 @@ func (c *Contract) Validate() error {
 	v.noKeys(c)
 	v.scopeHeaders(c)
 	v.durations(c)
+	v.memory(c)
 	v.answers(c)
 	v.advice(c)
 	v.statuses(c)
@@ -60,6 +61,9 @@ func (v *validation) routes(c *Contract) {
 	v.list("Hosts", c.Hosts, strings.ToLower, hostProblem)
 	v.list("Paths", c.Paths, nil, pathProblem)
 	v.list("Methods", c.Methods, nil, methodProblem)
+	if c.ExactPaths && c.Paths == nil {
+		v.add("ExactPaths", true, "is about Paths, and there are none")
+	}
 }
 
 // list checks a list that, if it is not nil, must have members, each right and
@@ -81,70 +85,6 @@ func (v *validation) list(field string, list []string, same func(string) string,
 			v.add(at, item, "is listed twice")
 		}
 		seen[item] = true
-	}
-}
-
-// key checks Key, Form and MaxLength.
-func (v *validation) key(c *Contract) {
-	switch c.Key.Encoding {
-	case Raw, Quoted:
-	default:
-		v.add("Key.Encoding", string(c.Key.Encoding), "is neither Raw nor Quoted")
-	}
-	switch c.Form {
-	case Visible, UUID:
-	default:
-		v.add("Form", string(c.Form), "is neither Visible nor UUID")
-	}
-	switch {
-	case c.NoKeys:
-		return
-	case c.Key.Header == "":
-		v.add("Key.Header", "", "is empty: name the header that carries the key, or set NoKeys")
-	case !isToken(c.Key.Header):
-		v.add("Key.Header", c.Key.Header, "is not a header name (RFC 9110 5.6.2)")
-	case isReserved(c.Key.Header):
-		v.add("Key.Header", c.Key.Header, "has another meaning in HTTP and cannot carry a key")
-	}
-	switch {
-	case c.MaxLength != 0 && c.MaxLength < uuidLength:
-		v.add("MaxLength", c.MaxLength, "is less than the %d bytes of a minted UUID", uuidLength)
-	case c.Key.Encoding == Quoted && c.MaxLength > quotedLimit:
-		v.add("MaxLength", c.MaxLength, "with Key.Encoding \"quoted\" is more than the %d bytes that a parser of quoted strings must take", quotedLimit)
-	}
-	if c.Replayed.Header != "" && strings.EqualFold(c.Replayed.Header, c.Key.Header) {
-		v.add("Replayed.Header", c.Replayed.Header, "is Key.Header too: an echo of the key is no proof of a replay")
-	}
-}
-
-// noKeys checks that nothing is said about a key that is not sent.
-func (v *validation) noKeys(c *Contract) {
-	if !c.NoKeys {
-		return
-	}
-	for _, f := range []struct {
-		name  string
-		value any
-		set   bool
-	}{
-		{"Key.Header", c.Key.Header, c.Key.Header != ""},
-		{"Key.Encoding", string(c.Key.Encoding), c.Key.Encoding != Raw},
-		{"Form", string(c.Form), c.Form != Visible},
-		{"MaxLength", c.MaxLength, c.MaxLength != 0},
-		{"Retention", c.Retention, c.Retention != 0},
-		{"RotatingCredentials", c.RotatingCredentials, c.RotatingCredentials},
-		{"Replayed.Header", c.Replayed.Header, c.Replayed.Header != ""},
-		{"InFlight", c.InFlight, len(c.InFlight) > 0},
-		{"Mismatch", c.Mismatch, len(c.Mismatch) > 0},
-		{"AlreadyDone", c.AlreadyDone, len(c.AlreadyDone) > 0},
-		{"StoreDown", c.StoreDown, len(c.StoreDown) > 0},
-		{"Proven", c.Proven, len(c.Proven) > 0},
-		{"StoresServerErrors", c.StoresServerErrors, c.StoresServerErrors},
-		{"RetryStatuses", c.RetryStatuses, len(c.RetryStatuses) > 0},
-	} {
-		if f.set {
-			v.add(f.name, f.value, "contradicts NoKeys: it is about a key, and none is sent")
-		}
 	}
 }
 
@@ -179,18 +119,45 @@ func (v *validation) durations(c *Contract) {
 	}
 }
 
+// memory checks what is said of the provider's store beside Retention.
+func (v *validation) memory(c *Contract) {
+	switch c.AfterExpiry {
+	case ExpiryUnknown, ExecutesAgain, Refused, NeverExpires:
+	default:
+		v.add("AfterExpiry", string(c.AfterExpiry), "is neither ExpiryUnknown, ExecutesAgain, Refused nor NeverExpires")
+	}
+	switch c.Replay {
+	case ReplayUnknown, ReplayVerbatim, ReplayCurrent, ReplayReworked, ReplayConflict:
+	default:
+		v.add("Replay", string(c.Replay), "is neither ReplayUnknown, ReplayVerbatim, ReplayCurrent, ReplayReworked nor ReplayConflict")
+	}
+	switch {
+	case c.RotatingCredentials && c.CredentialPinned:
+		v.add("CredentialPinned", true, "contradicts RotatingCredentials")
+	case c.Replay == ReplayConflict && len(c.AlreadyDone) == 0 && !c.NoKeys:
+		v.add("Replay", string(c.Replay), "needs AlreadyDone, which says how the conflict looks")
+	case c.AfterExpiry == NeverExpires && c.Retention != 0:
+		v.add("AfterExpiry", string(c.AfterExpiry), "contradicts Retention %v", c.Retention)
+	}
+}
+
 // statuses checks RetryStatuses and FinalStatuses.
 func (v *validation) statuses(c *Contract) {
 	for _, f := range []struct {
-		name string
-		list []int
+		name   string
+		list   []int
+		lowest int
 	}{
-		{"RetryStatuses", c.RetryStatuses}, {"FinalStatuses", c.FinalStatuses},
+		{"RetryStatuses", c.RetryStatuses, 300}, {"FinalStatuses", c.FinalStatuses, 400},
 	} {
 		for i, status := range f.list {
 			at := fmt.Sprintf("%s[%d]", f.name, i)
-			if status < 400 || status > 599 {
-				v.add(at, status, "is not a status from 400 to 599; the others cannot be overruled")
+			if status < f.lowest || status > 599 {
+				v.add(at, status, "is not a status from %d to 599; the others cannot be overruled", f.lowest)
+			}
+			switch status {
+			case http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+				v.add(at, status, "is a redirect with a meaning of its own, which cannot be overruled")
 			}
 			if slices.Contains(f.list[:i], status) {
 				v.add(at, status, "is listed twice")

@@ -20,12 +20,13 @@ func (v *validation) answers(c *Contract) {
 	}{ // in the order of judgement
 		{"AlreadyDone", c.AlreadyDone}, {"InFlight", c.InFlight}, {"Mismatch", c.Mismatch},
 		{"StoreDown", c.StoreDown}, {"NotExecuted", c.NotExecuted}, {"Proven", c.Proven},
+		{"Overlap", c.Overlap},
 	}
 	for n, list := range lists {
 		for i, s := range list.signals {
 			at := fmt.Sprintf("%s[%d]", list.name, i)
 			v.signal(at, s, c.ErrorsInside200)
-			if list.name == "Proven" && s.Status != 0 && s.Pointer == "" && s.Header == (Marker{}) {
+			if list.name == "Proven" && s == (Signal{Status: s.Status}) && s.Status != 0 {
 				v.add(at, s, "has only a status, which proves nothing: add Pointer and Value, or Header")
 			}
 			if slices.Contains(list.signals[:i], s) {
@@ -45,6 +46,8 @@ func (s Signal) within(wide Signal) bool {
 	return wide != Signal{} &&
 		(wide.Status == 0 || wide.Status == s.Status) &&
 		(wide.Pointer == "" || wide.Pointer == s.Pointer && (wide.Value == "" || wide.Value == s.Value)) &&
+		(wide.Text == "" || wide.Pointer == s.Pointer && strings.Contains(s.Text, wide.Text)) &&
+		(wide.Also == "" || wide.Also == s.Also) &&
 		(wide.Header == Marker{} || wide.Header == s.Header)
 }
 
@@ -59,11 +62,19 @@ func (v *validation) signal(at string, s Signal, inside200 bool) {
 	if s.Value != "" && s.Pointer == "" {
 		v.add(at+".Value", s.Value, "has no Pointer that says where it stands")
 	}
-	if reason := pointerProblem(s.Pointer); reason != "" {
-		v.add(at+".Pointer", s.Pointer, "%s", reason)
+	if s.Value != "" && s.Text != "" {
+		v.add(at+".Text", s.Text, "stands beside Value %q, which is the whole text already", s.Value)
 	}
-	if s.Pointer != "" && s.Status/100 == 2 && !inside200 {
-		v.add(at+".Pointer", s.Pointer, "with Status %d is never looked at: set ErrorsInside200", s.Status)
+	for _, body := range []struct{ name, text, problem string }{
+		{".Pointer", s.Pointer, pointerProblem(s.Pointer)}, {".Also", s.Also, pointerProblem(s.Also)}, {".Text", s.Text, ""},
+	} {
+		if body.problem != "" {
+			v.add(at+body.name, body.text, "%s", body.problem)
+		}
+		if body.text != "" && s.Status/100 == 2 && !inside200 {
+			v.add(at+body.name, body.text, "with Status %d is never looked at: set ErrorsInside200", s.Status)
+			break
+		}
 	}
 	v.marker(at+".Header", s.Header)
 }
@@ -106,6 +117,7 @@ func (v *validation) advice(c *Contract) {
 		default:
 			v.add(at+".Unit", string(w.Unit), "is neither Seconds, Milliseconds nor UnixSeconds")
 		}
+		v.marker(at+".When", w.When)
 		name := http.CanonicalHeaderKey(w.Header)
 		if seen[name] {
 			v.add(at+".Header", w.Header, "is listed twice")

@@ -80,7 +80,8 @@ func TestValidateRoutes(t *testing.T) {
 		{"no methods", func(c *c) { c.Methods = []string{} }, `Methods [] is an empty list`},
 		{"host twice", func(c *c) { c.Hosts = []string{"a.b", "A.b"} }, `Hosts[1] "a.b" is listed twice`},
 		{"path relative", func(c *c) { c.Paths = []string{"v1"} }, `Paths[0] "v1" does not begin with "/"`},
-		{"path with a star", func(c *c) { c.Paths = []string{"/v1/*"} }, `Paths[0] "/v1/*" has a *`},
+		{"path with half a star", func(c *c) { c.Paths = []string{"/v1/a*"} }, `Paths[0] "/v1/a*" has a * that is not a whole segment`},
+		{"paths with stars", func(c *c) { c.Paths = []string{"/v1/*", "/*/*/x", "/*"} }, ""},
 		{"path with a query", func(c *c) { c.Paths = []string{"/v1?x"} }, `Paths[0] "/v1?x" is more than a path`},
 		{"path not escaped", func(c *c) { c.Paths = []string{"/a b"} }, `Paths[0] "/a b" is not written in its escaped form`},
 		{"path badly escaped", func(c *c) { c.Paths = []string{"/a%zz"} }, `Paths[0] "/a%zz" is not written in its escaped form`},
@@ -105,7 +106,7 @@ func TestValidateScopeHeaders(t *testing.T) {
 func TestValidateAnswers(t *testing.T) {
 	signals := func(s ...contract.Signal) []contract.Signal { return s }
 	checkChanges(t, []change{
-		{"empty signal", func(c *c) { c.InFlight = signals(contract.Signal{}) }, `InFlight[0] {Status:0 Pointer: Value: Header:{Header: Value: Param:}} is empty`},
+		{"empty signal", func(c *c) { c.InFlight = signals(contract.Signal{}) }, `InFlight[0] {Status:0 Pointer: Value: Text: Also: Header:{Header: Value: Param:}} is empty`},
 		{"odd status", func(c *c) { c.Mismatch = signals(contract.Signal{Status: 42}) }, `Mismatch[0].Status 42 is not a final status`},
 		{"value alone", func(c *c) { c.Mismatch = signals(contract.Signal{Status: 422, Value: "x"}) }, `Mismatch[0].Value "x" has no Pointer`},
 		{"pointer without a slash", func(c *c) { c.StoreDown = signals(contract.Signal{Pointer: "error.code"}) }, `StoreDown[0].Pointer "error.code" is not a JSON pointer: it does not begin`},
@@ -114,15 +115,15 @@ func TestValidateAnswers(t *testing.T) {
 		{"body of a success, read", func(c *c) {
 			c.AlreadyDone, c.ErrorsInside200 = signals(contract.Signal{Status: 200, Pointer: "/a"}), true
 		}, ""},
-		{"signal twice", func(c *c) { c.Mismatch = signals(contract.Signal{Status: 422}, contract.Signal{Status: 422}) }, `Mismatch[1] {Status:422 Pointer: Value: Header:{Header: Value: Param:}} is listed twice`},
+		{"signal twice", func(c *c) { c.Mismatch = signals(contract.Signal{Status: 422}, contract.Signal{Status: 422}) }, `Mismatch[1] {Status:422 Pointer: Value: Text: Also: Header:{Header: Value: Param:}} is listed twice`},
 		{"two meanings", func(c *c) {
 			c.Mismatch, c.NotExecuted = signals(contract.Signal{Status: 422}), signals(contract.Signal{Status: 422})
 		}, `never counts: Mismatch[0] matches the same answers and is judged first`},
 		{"hidden by a wider one", func(c *c) {
 			c.AlreadyDone = signals(contract.Signal{Status: 409})
-		}, `InFlight[0] {Status:409 Pointer: Value: Header:{Header:Retry-After Value: Param:}} never counts: AlreadyDone[0]`},
+		}, `InFlight[0] {Status:409 Pointer: Value: Text: Also: Header:{Header:Retry-After Value: Param:}} never counts: AlreadyDone[0]`},
 		{"wider one behind", func(c *c) { c.NotExecuted = signals(contract.Signal{Status: 409}) }, ""},
-		{"proof by status", func(c *c) { c.Proven = signals(contract.Signal{Status: 402}) }, `Proven[0] {Status:402 Pointer: Value: Header:{Header: Value: Param:}} has only a status`},
+		{"proof by status", func(c *c) { c.Proven = signals(contract.Signal{Status: 402}) }, `Proven[0] {Status:402 Pointer: Value: Text: Also: Header:{Header: Value: Param:}} has only a status`},
 		{"proof by code", func(c *c) { c.Proven = signals(contract.Signal{Status: 402, Pointer: "/code"}) }, ""},
 		{"marker without a header", func(c *c) { c.Transient = contract.Marker{Value: "true"} }, `Transient.Header "" is empty beside Value "true"`},
 		{"marker's header", func(c *c) { c.Replayed.Header = "a b" }, `Replayed.Header "a b" is not a header name`},
@@ -149,7 +150,7 @@ func TestValidateAdvice(t *testing.T) {
 
 func TestValidateStatuses(t *testing.T) {
 	checkChanges(t, []change{
-		{"retry a success", func(c *c) { c.RetryStatuses = []int{200} }, `RetryStatuses[0] 200 is not a status from 400 to 599`},
+		{"retry a success", func(c *c) { c.RetryStatuses = []int{200} }, `RetryStatuses[0] 200 is not a status from 300 to 599`},
 		{"final redirect", func(c *c) { c.FinalStatuses = []int{302} }, `FinalStatuses[0] 302 is not a status`},
 		{"retry twice", func(c *c) { c.RetryStatuses = []int{409, 409} }, `RetryStatuses[1] 409 is listed twice`},
 		{"retry and final", func(c *c) { c.RetryStatuses, c.FinalStatuses = []int{409}, []int{500, 409} }, `FinalStatuses[1] 409 is in RetryStatuses too`},

@@ -77,14 +77,24 @@ func pathProblem(prefix string) string {
 		return "does not begin with \"/\""
 	case strings.ContainsAny(prefix, "?#"):
 		return "is more than a path"
-	case strings.Contains(prefix, "*"):
-		return "has a *: a path takes all that is below it already"
+	case hasHalfStar(prefix):
+		return "has a * that is not a whole segment"
 	case err != nil || !isPrintable(prefix) || strings.Contains(prefix, " "):
 		return "is not written in its escaped form"
 	case hasDotSegment(prefix):
 		return "has a \".\" or \"..\" segment, which takes no request"
 	}
 	return ""
+}
+
+// hasHalfStar reports whether a "*" is not a segment of its own.
+func hasHalfStar(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment != "*" && strings.Contains(segment, "*") {
+			return true
+		}
+	}
+	return false
 }
 
 func methodProblem(method string) string {
