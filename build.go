@@ -61,7 +61,7 @@ func (x *exchange) addCredentials(req *http.Request) error {
 		asked := req.Clone(x.ctx) // whatever it does, the request stays what it is
 		asked.Body = http.NoBody
 		if err := x.authorize(asked, shown(x.in)); err != nil {
-			return fmt.Errorf("authorize: %w", err)
+			return fmt.Errorf("authorize: %w", safe(err, asked, x.in.Key, x.t.Secrets...))
 		}
 		for name, values := range asked.Header {
 			if _, stored := req.Header[name]; !stored {

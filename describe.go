@@ -104,7 +104,7 @@ func (x *exchange) describe(key string) error {
 	x.bodyRead = true
 	body, err := readBody(x.ctx, req, t.maxRequestBody())
 	if err != nil {
-		return safe(err, req, key)
+		return safe(err, req, key, t.Secrets...)
 	}
 	if asksForToken(req, body) {
 		x.passes = func(req *http.Request) (*http.Response, error) { return t.passRead(req, body) }

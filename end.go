@@ -61,10 +61,10 @@ func (x *exchange) conclude(in Intent, v verdict, done Attempt, s sent) *answer 
 // causeOf is why an attempt did not settle the intent, fit for a text.
 func (x *exchange) causeOf(s sent) error {
 	if err := s.err; err != nil {
-		return safe(err, s.req, x.in.Key)
+		return safe(err, s.req, x.in.Key, x.t.Secrets...)
 	}
 	if s.broken != nil {
-		return fmt.Errorf("answer %d was cut: %w", s.status, safe(s.broken, s.req, x.in.Key))
+		return fmt.Errorf("answer %d was cut: %w", s.status, safe(s.broken, s.req, x.in.Key, x.t.Secrets...))
 	}
 	return fmt.Errorf("the server answered %d", s.status)
 }

@@ -111,7 +111,7 @@ func (x *exchange) attempts() *answer {
 			StatusCode: s.status, Decision: v.decision,
 		}
 		if err := cmp.Or(s.err, s.broken); err != nil {
-			done.Error = safe(err, req, x.in.Key).Error()
+			done.Error = safe(err, req, x.in.Key, x.t.Secrets...).Error()
 		}
 		if a := x.next(s, v, done); a != nil {
 			return a

@@ -209,8 +209,9 @@ func (c *cause) Unwrap() error { return c.err }
 
 const longestText = 512
 
-// safe wraps err so that its text holds neither key nor query nor user info.
-func safe(err error, req *http.Request, key string) error {
+// safe wraps err so that its text holds neither key nor query nor user info, and
+// no value of a header that is secret by its name or among secrets.
+func safe(err error, req *http.Request, key string, secrets ...string) error {
 	if err == nil {
 		return nil
 	}
@@ -228,7 +229,7 @@ func safe(err error, req *http.Request, key string) error {
 		}
 		for name, values := range req.Header {
 			for _, value := range values {
-				if isSecret(name, nil) && len(value) >= 4 {
+				if isSecret(name, secrets) && len(value) >= 4 {
 					_, bare, _ := strings.Cut(value, " ") // "Bearer x"
 					hide(value, "[credential]")
 					hide(bare, "[credential]")
