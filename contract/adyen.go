@@ -27,7 +27,11 @@ var Adyen = &Contract{
 	MaxLength: 64,
 	// 7 to 14 days in the wording of 2026, 31 in an older copy of the page; the
 	// stricter one counts. api-idempotency, read 2026-11-29.
-	Retention: 7 * 24 * time.Hour,
+	Retention:  7 * 24 * time.Hour,
+	HostPinned: true,
+	Echo:       "Idempotency-Key",
+
+	Replay: ReplayVerbatim,
 
 	// Codes 704 and 703 are quoted by others from api-idempotency, read
 	// 2026-11-29.
@@ -40,6 +44,7 @@ var Adyen = &Contract{
 	},
 	// A failure without the header is the stored result. api-idempotency, read
 	// 2026-11-29.
+	StoresClientErrors: true,
 	StoresServerErrors: true,
 	Transient:          Marker{Header: "Transient-Error", Value: "true"},
 

@@ -2,9 +2,13 @@
 // keys, as plain values: where the key goes, how long it is remembered, and how
 // the answers that matter for a retry look.
 //
-// The values of this package are [StripeV1], [StripeV2] and [Adyen]; [Known]
-// routes a request to the one that is bound to its host. A server of your own
-// is [Keyed] or [IETF], bound to its host with [Contract.At]:
+// There is a value for each provider, or for each family of a provider's routes
+// where they differ, such as [StripeV1] or [PayPalOrdersV2]; docs/providers.md
+// lists them. [Known] routes a request to the one that is bound to its host,
+// path and method. Some are bound to no host, because there is none to name, or
+// because the key works for some accounts or requests only: their comment says
+// so, and [Contract.At] binds them. A server of your own is [Keyed] or [IETF],
+// bound the same way:
 //
 //	api := contract.Keyed("Idempotency-Key", 24*time.Hour).At("api.example.com")
 //
@@ -240,7 +244,9 @@ type Marker struct {
 // Signal is an answer with a meaning. Every field that is set must match. The
 // zero value matches nothing.
 type Signal struct {
-	Status int // zero: any status
+	// Status is the answer's. Zero means any, but no 2xx where the body is looked
+	// at: an error inside a success is recognised by name only.
+	Status int
 	// Pointer is an RFC 6901 JSON pointer into the body, such as "/error/code".
 	// "*" as a segment takes any member and any index, so that one of several
 	// places is enough: "/errors/*/code". Empty: no place in the body.

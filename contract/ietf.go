@@ -32,6 +32,9 @@ func IETF(retention time.Duration) *Contract {
 		Key:       Place{Header: "Idempotency-Key", Encoding: Quoted},
 		MaxLength: 1024, // what every parser must take, RFC 9651 3.3.3; read 2026-11-29
 		Retention: retention,
+
+		Replay:             ReplayVerbatim,
+		StoresClientErrors: true, // section 2.6: also the error of a first request
 		InFlight: []Signal{
 			{Status: http.StatusConflict, Header: problem},
 			{Status: http.StatusConflict, Header: describedBy},

@@ -27,6 +27,8 @@ func (s Signal) Matches(status int, header http.Header, body []byte) bool {
 		return false
 	case s.Header != Marker{} && !s.Header.Matches(header):
 		return false
+	case s.Status == 0 && status/100 == 2 && s.readsBody():
+		return false // a success is believed unless its status is named
 	case s.Also != "" && !jsonHas(body, s.Also, "", ""):
 		return false
 	case s.Pointer == "":
@@ -35,6 +37,8 @@ func (s Signal) Matches(status int, header http.Header, body []byte) bool {
 	}
 	return jsonHas(body, s.Pointer, s.Value, s.Text)
 }
+
+func (s Signal) readsBody() bool { return s.Pointer != "" || s.Text != "" || s.Also != "" }
 
 // Matches reports whether the header says it.
 func (m Marker) Matches(h http.Header) bool {

@@ -228,7 +228,7 @@ func FuzzPointer(f *testing.F) {
 	f.Add([]byte("\"x\""), "/", "x")
 	f.Fuzz(func(t *testing.T, body []byte, pointer, value string) {
 		if pointer == "" || !utf8.Valid(body) {
-			Signal{Pointer: pointer, Value: value}.Matches(200, nil, body)
+			Signal{Pointer: pointer, Value: value}.Matches(400, nil, body)
 			return
 		}
 		tree, found := decoded(body, pointer)
@@ -245,7 +245,7 @@ func FuzzPointer(f *testing.F) {
 				want = false
 			}
 		}
-		assert.Equal(t, want, Signal{Pointer: pointer, Value: value}.Matches(200, nil, body))
+		assert.Equal(t, want, Signal{Pointer: pointer, Value: value}.Matches(400, nil, body))
 	})
 }
 

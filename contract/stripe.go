@@ -33,6 +33,10 @@ var StripeV1 = &Contract{
 	// Pruned some time after 24 h. api/idempotent_requests, read 2026-11-29.
 	Retention: 24 * time.Hour,
 
+	AfterExpiry: ExecutesAgain,
+	Echo:        "Idempotency-Key",
+
+	Replay: ReplayVerbatim,
 	// error-low-level, "Idempotency and retries", read 2026-11-29 in a copy.
 	Replayed: Marker{Header: "Idempotent-Replayed", Value: "true"},
 	// stripe-go's error.go, read 2026-11-29.
@@ -44,6 +48,7 @@ var StripeV1 = &Contract{
 	Mismatch: []Signal{
 		{Status: http.StatusBadRequest, Pointer: "/error/type", Value: "idempotency_error"},
 	},
+	StoresClientErrors: true,
 	StoresServerErrors: true, // "including 500 errors", api/idempotent_requests, read 2026-11-29
 
 	// error-low-level and stripe-go's shouldRetry, read 2026-11-29.
@@ -70,6 +75,7 @@ var StripeV2 = &Contract{
 	// 2026-11-29 in an excerpt only. The replay marker and the answer to a
 	// mismatch were not found.
 
+	Replay: ReplayReworked, // api/idempotent_requests, read 2026-11-29
 	// Its code is not published; api-v2-overview, read 2026-11-29.
 	InFlight: []Signal{{Status: http.StatusConflict}},
 

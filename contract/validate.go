@@ -70,7 +70,7 @@ func (v *validation) routes(c *Contract) {
 // none twice.
 func (v *validation) list(field string, list []string, same func(string) string, problem func(string) string) {
 	if list != nil && len(list) == 0 && field != "ScopeHeaders" {
-		v.add(field, list, "is an empty list, which takes nothing; leave it nil for no restriction")
+		v.add(field, list, "is an empty list, which takes nothing; bind a copy with At, or leave it nil for no restriction")
 	}
 	seen := make(map[string]bool, len(list))
 	for i, item := range list {

@@ -210,7 +210,7 @@ func TestValidateNoKeys(t *testing.T) {
 	} {
 		assert.ErrorContains(t, err, `contract "stripe_v1": `+field)
 	}
-	assert.Equal(t, 14, strings.Count(err.Error(), "contradicts NoKeys"))
+	assert.Equal(t, 18, strings.Count(err.Error(), "contradicts NoKeys"))
 }
 
 func TestValidateJoinsAll(t *testing.T) {
