@@ -41,7 +41,7 @@ var SquarePayments = &Contract{
 	Mismatch: squareMismatch,
 	Waits:    squareWaits,
 
-	Sources: squareSources("https://developer.squareup.com/docs/build-basics/common-api-patterns/idempotency"),
+	Sources: squareSources("https://developer.squareup.com/docs/working-with-apis/idempotency"),
 	Checked: "2026-11-29",
 }
 
