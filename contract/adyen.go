@@ -28,7 +28,7 @@ var Adyen = &Contract{
 	// 7 to 14 days in the wording of 2026, 31 in an older copy of the page; the
 	// stricter one counts. api-idempotency, read 2026-11-29.
 	Retention:  7 * 24 * time.Hour,
-	HostPinned: true,
+	HostPinned: true, // by region; the same page, as is the echo
 	Echo:       "Idempotency-Key",
 
 	Replay: ReplayVerbatim,

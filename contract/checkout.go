@@ -5,20 +5,27 @@ import (
 	"time"
 )
 
-// CheckoutCom is the contract of Checkout.com's payments, with captures, refunds
-// and voids below them. The retention can be set for an account in production; a
+// CheckoutCom is the contract of Checkout.com's listed routes: payments and what
+// is done to them, payment contexts, and transfers. The retention can be set for an account in production; a
 // sandbox of 2022 to 2024 remembered keys for two minutes only. It is read-only;
 // see [Contract.Clone].
 var CheckoutCom = &Contract{
 	Name: "checkout_com",
-	// Newer accounts have a prefix of their own in front.
+	// The environments of its SDKs, read 2026-11-29; newer accounts have a prefix
+	// of their own in front.
 	Hosts: []string{
 		"api.checkout.com", "*.api.checkout.com", "api.sandbox.checkout.com", "*.api.sandbox.checkout.com",
+		"transfers.checkout.com", "transfers.sandbox.checkout.com",
 	},
-	Paths:   []string{"/payments"},
-	Methods: []string{http.MethodPost},
-
 	// payments/manage-payments/retry-a-payment, read 2026-11-29.
+	Paths: []string{
+		"/payment-contexts", "/payments", "/payments/*/authorizations", "/payments/*/cancellations",
+		"/payments/*/captures", "/payments/*/refunds", "/payments/*/voids", "/transfers",
+	},
+	ExactPaths: true,
+	Methods:    []string{http.MethodPost},
+
+	// The same page.
 	Key:         Place{Header: "Cko-Idempotency-Key"},
 	Retention:   24 * time.Hour,
 	AfterExpiry: ExecutesAgain,

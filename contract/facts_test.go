@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -271,6 +272,30 @@ func fieldsOf(c *Contract) map[string]string {
 		words[name] = fmt.Sprint(said)
 	}
 	return words
+}
+
+// TestProvidersDoNotOverlap: where a host, a path and a method are bound, they
+// are bound to one value.
+func TestProvidersDoNotOverlap(t *testing.T) {
+	for _, c := range providers() {
+		paths := c.Paths
+		if paths == nil {
+			paths = []string{"/any"}
+		}
+		for _, host := range c.Hosts {
+			for _, path := range paths {
+				target := "https://" + strings.Replace(host, "*", "x", 1) + strings.ReplaceAll(path, "*", "x")
+				req, err := http.NewRequest(c.Methods[0], target, nil)
+				require.NoError(t, err)
+				for _, other := range providers() {
+					if other != c {
+						assert.Nil(t, other.Resolve(req), "%s and %s take %s", c.Name, other.Name, target)
+					}
+				}
+				assert.Same(t, c, Known.Resolve(req), target)
+			}
+		}
+	}
 }
 
 // TestProvidersAreValid: every value, the unbound ones once they are bound.

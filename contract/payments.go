@@ -37,8 +37,9 @@ var CoinbaseCDP = &Contract{
 }
 
 // Klarna is the contract of Klarna's order management, in Europe, North America
-// and Oceania. Other APIs of Klarna take the key as well; [Contract.Clone] and
-// set Paths for them. It is read-only.
+// and Oceania, to which its policy is limited. Its APIs for partners take the key
+// as well, on hosts of their own that are not listed. It is read-only; see
+// [Contract.Clone].
 var Klarna = &Contract{
 	Name: "klarna",
 	Hosts: []string{
@@ -55,8 +56,8 @@ var Klarna = &Contract{
 	Replay: ReplayVerbatim,
 
 	Sources: []string{
-		"https://docs.klarna.com/resources/escalation-and-retry-policy",
-		"https://docs.klarna.com/integration-resilience/idempotency",
+		"https://docs.klarna.com/api/escalation-and-retry-policy/",
+		"https://docs.klarna.com/acquirer/klarna-direct/setup-your-integration/integration-resilience/idempotency/",
 	},
 	Checked: "2026-11-29",
 }

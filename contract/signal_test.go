@@ -227,7 +227,8 @@ func FuzzPointer(f *testing.F) {
 	f.Add([]byte(`{"a":[[[[`), "/a/0/0", "")
 	f.Add([]byte("\"x\""), "/", "x")
 	f.Fuzz(func(t *testing.T, body []byte, pointer, value string) {
-		if pointer == "" || !utf8.Valid(body) {
+		// A "*" is no name; TestWildcards has it.
+		if pointer == "" || !utf8.Valid(body) || strings.Contains(pointer+"/", "/*/") {
 			Signal{Pointer: pointer, Value: value}.Matches(400, nil, body)
 			return
 		}

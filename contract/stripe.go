@@ -33,6 +33,7 @@ var StripeV1 = &Contract{
 	// Pruned some time after 24 h. api/idempotent_requests, read 2026-11-29.
 	Retention: 24 * time.Hour,
 
+	// Both on the same page.
 	AfterExpiry: ExecutesAgain,
 	Echo:        "Idempotency-Key",
 
@@ -48,7 +49,7 @@ var StripeV1 = &Contract{
 	Mismatch: []Signal{
 		{Status: http.StatusBadRequest, Pointer: "/error/type", Value: "idempotency_error"},
 	},
-	StoresClientErrors: true,
+	StoresClientErrors: true, // once execution began; the same page
 	StoresServerErrors: true, // "including 500 errors", api/idempotent_requests, read 2026-11-29
 
 	// error-low-level and stripe-go's shouldRetry, read 2026-11-29.
