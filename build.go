@@ -2,6 +2,7 @@ package idem
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -58,7 +59,9 @@ func (x *exchange) addCredentials(req *http.Request) error {
 			req.URL = &own
 		}
 	case x.authorize != nil:
-		asked := req.Clone(x.ctx) // whatever it does, the request stays what it is
+		ctx, cancel := context.WithTimeout(x.ctx, orDefault(x.t.Retry.AttemptTimeout, defaultAttemptTimeout))
+		defer cancel()
+		asked := req.Clone(ctx) // whatever it does, the request stays what it is
 		asked.Body = http.NoBody
 		if err := x.authorize(asked, shown(x.in)); err != nil {
 			return fmt.Errorf("authorize: %w", safe(err, asked, x.in.Key, x.t.Secrets...))

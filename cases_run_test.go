@@ -219,7 +219,7 @@ func TestO27_OldCredentialsAreNotReplayedAndHoldUpNobody(t *testing.T) {
 						}
 						if how == "Run" {
 							stop := r.running()
-							time.Sleep(time.Hour)
+							time.Sleep(4 * time.Hour)
 							stop()
 						}
 						for range 30 {

@@ -80,6 +80,8 @@ func (x *exchange) unclaimed(got Intent) *answer {
 		return nil
 	case got.State == StateHeld:
 		return x.open(got, "not sent by this call; "+heldText(got.HoldReason))
+	case got.State == StateWithdrawn && x.want.ID != "": // found by its ID, and not claimed
+		return x.mismatch(got, "nothing was sent: a later generation has taken its place (WithRenewal)")
 	case x.want.Renews != "":
 		return x.mismatch(got, "not renewed: no generation has the key that WithRenewal names, or an earlier one has the new key; nothing was sent")
 	}

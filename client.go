@@ -19,7 +19,8 @@ type Client struct {
 	Transport *Transport
 	// Authorize puts fresh credentials into a request that is sent from the
 	// journal, by Resume and Continue, since credentials are never stored. Only
-	// headers that it adds, and the URL's user info, are taken. When it fails,
+	// headers that it adds, and the URL's user info, are taken. The request's
+	// context ends after RetryPolicy.AttemptTimeout (zero: 30 s). When it fails,
 	// Resume tries again later, as one of its ResumeAttempts. nil means that
 	// Resume holds requests whose credentials were withheld (held:
 	// credentials), and Continue refuses them.
@@ -46,7 +47,8 @@ type Client struct {
 	open     sync.WaitGroup
 	stopping context.Context // ends at Shutdown; nil: nobody asked for it yet
 	stop     context.CancelFunc
-	known    *tenant // this client among the living; nil: not used yet
+	known    *tenant // this client among the living; nil: not used yet, or shut down
+	listens  bool    // counted in Transport.listeners
 }
 
 // NewClient returns a client over t.
@@ -70,9 +72,6 @@ func (d callDoor) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	defer leave()
-	if d.c.OnSettled != nil {
-		req = req.WithContext(context.WithValue(req.Context(), tellsKey{}, true))
-	}
 	return d.c.Transport.RoundTrip(req)
 }
 
@@ -241,14 +240,14 @@ func (c *Client) Continue(ctx context.Context, operation string) (*http.Response
 	}
 	x := &exchange{
 		t: t, ctx: ctx, call: &call{operation: operation, explicit: true},
-		authorize: c.Authorize, tells: c.OnSettled != nil,
-		want: Intent{ID: in.ID, Scope: in.Scope, Operation: operation, Fingerprint: in.Fingerprint},
+		authorize: c.Authorize,
+		want:      Intent{ID: in.ID, Scope: in.Scope, Operation: operation, Fingerprint: in.Fingerprint},
 	}
 	req, err := t.asRequest(ctx, in)
 	if err != nil {
 		return nil, failed(in, ErrUnknownOutcome, err, "the stored request cannot be sent")
 	}
-	x.contract = t.contracts().Resolve(req)
+	x.contract = t.contractOf(req)
 	a := x.join()
 	resp, failure := a.give(req, x)
 	return c.outcome(operation, resp, failure, a.result)
@@ -264,8 +263,6 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	if c.stop != nil {
 		c.stop()
 	}
-	c.known.leave()
-	c.known = nil
 	c.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
@@ -277,6 +274,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("idem: shutdown: %w", context.Cause(ctx))
 	}
+	c.mu.Lock()
+	c.leave()
+	c.mu.Unlock()
 	if c.Transport == nil {
 		return nil
 	}

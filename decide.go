@@ -3,6 +3,7 @@ package idem
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/idem-go/idem/contract"
@@ -13,6 +14,8 @@ import (
 // where sending again is not safe: past the key's life (see ReleaseExpired), or
 // at a server that is not known to honour keys.
 //
+// The client needs the contracts of the application that made the intent.
+//
 // Like every decision it names the intent as it was seen, such as by List, and
 // who decides and why; if the intent moved meanwhile, nothing is done and the
 // error matches [ErrBusy]. It returns the intent as recorded, durably.
@@ -22,7 +25,7 @@ func (c *Client) Release(ctx context.Context, seen Intent, by, note string) (Int
 		case seen.State != StateHeld:
 			return "it is not held"
 		case seen.Doubt && !keyed(seen, rules):
-			return "an attempt may have executed, and the server is not known to honour keys; resolve it instead"
+			return "an attempt may have executed, and this client's Transport.Contracts has no contract by which the server honours keys: use the application's own, or resolve it"
 		case seen.Doubt && !now.Before(lastSend(seen, rules)):
 			return "an attempt may have executed, and the provider may have forgotten the key; resolve it, or ReleaseExpired"
 		}
@@ -38,9 +41,9 @@ func (c *Client) ReleaseExpired(ctx context.Context, seen Intent, by, note strin
 	return c.decide(ctx, seen, by, note, func(next *Intent, rules *contract.Contract, now time.Time) string {
 		switch {
 		case seen.State != StateHeld || seen.HoldReason != HoldExpired:
-			return "it is not held: expired"
+			return fmt.Sprintf("it is %s (%s) and not held for expired: Release is for the rest", seen.State, seen.HoldReason)
 		case !keyed(seen, rules):
-			return "the server is not known to honour keys"
+			return "this client's Transport.Contracts has no contract by which the server honours keys: use the application's own"
 		}
 		release(next)
 		next.FirstSent = now
@@ -60,7 +63,8 @@ func release(next *Intent) {
 
 // Resolve records what a person found out at the provider: to is
 // StateSucceeded or StateRejected. It is final. A later call of the operation
-// is told so, without an answer ([ErrNotKept]). See Release for seen, by and
+// is told so, without an answer ([ErrNotKept]). OnSettled is told where the
+// intent was prepared by a client with one, or where this client has one. See Release for seen, by and
 // note.
 func (c *Client) Resolve(ctx context.Context, seen Intent, to State, by, note string) (Intent, error) {
 	return c.decide(ctx, seen, by, note, func(next *Intent, _ *contract.Contract, now time.Time) string {
@@ -72,7 +76,7 @@ func (c *Client) Resolve(ctx context.Context, seen Intent, to State, by, note st
 		}
 		next.State, next.HoldReason, next.Doubt = to, "", false
 		next.Settled, next.Due, next.Wait = now, time.Time{}, 0
-		next.Outcome, next.Notify = &Outcome{}, c.OnSettled != nil
+		next.Outcome, next.Notify = &Outcome{}, next.Notify || c.Transport.listeners.Load() > 0
 		return ""
 	})
 }
@@ -88,7 +92,7 @@ func (c *Client) Withdraw(ctx context.Context, seen Intent, by, note string) (In
 		case seen.State == StateWithdrawn:
 			return "it is withdrawn already"
 		}
-		next.State, next.HoldReason = StateWithdrawn, ""
+		next.State, next.HoldReason, next.Notify = StateWithdrawn, "", false
 		next.Settled, next.Due, next.Wait = now, time.Time{}, 0
 		return ""
 	})
@@ -122,7 +126,7 @@ func (c *Client) decide(ctx context.Context, seen Intent, by, note string, chang
 		return refuse("a call is at it", ErrBusy)
 	}
 	next := seen
-	if text := change(&next, t.contracts().Resolve(req), t.clock.Now()); text != "" {
+	if text := change(&next, t.contractOf(req), t.clock.Now()); text != "" {
 		return refuse(text, nil)
 	}
 	next.By, next.Note, next.Claimed = by, note, false

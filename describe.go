@@ -20,7 +20,7 @@ import (
 // refused.
 func (t *Transport) newExchange(req *http.Request, c *contract.Contract) (*exchange, error) {
 	ctx := req.Context()
-	x := &exchange{t: t, ctx: ctx, req: req, contract: c, call: callFrom(ctx), tells: tells(ctx)}
+	x := &exchange{t: t, ctx: ctx, req: req, contract: c, call: callFrom(ctx)}
 	name := ""
 	if x.call != nil {
 		name = x.call.operation

@@ -77,15 +77,26 @@ func (x *exchange) ended(in Intent, done Attempt) {
 	}
 	t.Observer.ended(x.ctx, shown(in))
 	level, message := slog.LevelDebug, "operation settled"
-	if !in.State.Final() {
+	switch {
+	case in.State == StateHeld:
+		level, message = slog.LevelWarn, "operation held for a decision"
+	case !in.State.Final():
 		level, message = slog.LevelWarn, "operation not settled"
 	}
-	t.log().LogAttrs(x.ctx, level, message, slog.String("operation", in.Operation), slog.String("provider", in.Provider),
+	t.log().LogAttrs(x.ctx, level, message, slog.String("operation", in.Operation), slog.String("id", in.ID), slog.String("provider", in.Provider),
 		slog.Int("attempt", done.Number), slog.Int("status", done.StatusCode), slog.String("state", string(in.State)),
 		slog.String("reason", string(in.HoldReason)), slog.String("err", done.Error))
 	if in.Notify || !in.State.Final() {
 		t.wake()
 	}
+}
+
+// without stands for an attempt that did not come to be, and why.
+func (x *exchange) without(why error) (none Attempt) {
+	if why != nil {
+		none.Error = safe(why, nil, x.in.Key).Error()
+	}
+	return none
 }
 
 // outcome is what is kept of a final answer.
@@ -160,7 +171,7 @@ func (x *exchange) end(decision string, why error) *answer {
 		a.err = a.result.err
 		return a
 	}
-	x.ended(recorded, Attempt{})
+	x.ended(recorded, x.without(why))
 	a.result = Result{Intent: shown(recorded), Recorded: true, err: explain(recorded, why)}
 	a.err = a.result.err
 	if last := x.call.last(x.budget(), string(x.in.Fingerprint)); decision == "attempts_used_up" && last != nil {
@@ -185,9 +196,9 @@ func (x *exchange) refused(may admission) *answer {
 	if err != nil {
 		recorded = x.in
 	} else if may.hold != "" {
-		x.ended(recorded, Attempt{})
+		x.ended(recorded, x.without(may.err))
 	}
-	failure := failed(recorded, ErrUnknownOutcome, nil, "not sent by this call; "+heldText(may.why), ErrHeld)
+	failure := failed(recorded, ErrUnknownOutcome, may.err, "not sent by this call; "+heldText(may.why), ErrHeld)
 	if err != nil {
 		failure.Err = journalError(err)
 	}
@@ -201,7 +212,7 @@ func (x *exchange) lacksCredentials(err error) *answer {
 	case !x.resumed:
 		return x.end("credentials_missing", err)
 	case x.authorize == nil:
-		return x.refused(admission{hold: HoldCredentials, why: HoldCredentials})
+		return x.refused(admission{hold: HoldCredentials, why: HoldCredentials, err: err})
 	}
 	return x.tryLater("credentials_missing", err, HoldCredentials)
 }
@@ -211,7 +222,7 @@ func (x *exchange) lacksCredentials(err error) *answer {
 func (x *exchange) tryLater(decision string, why error, hold HoldReason) *answer {
 	x.in.Resumes++
 	if x.in.Resumes >= x.t.Retry.resumeAttempts() {
-		return x.refused(admission{hold: hold, why: hold})
+		return x.refused(admission{hold: hold, why: hold, err: why})
 	}
 	wait := x.t.Retry.backoff(x.in.Resumes)
 	x.in.Due, x.in.Wait = x.t.clock.Now().Add(wait), wait

@@ -28,7 +28,6 @@ type exchange struct {
 	authorize  func(*http.Request, Intent) error            // credentials where req is nil
 	verify     func(context.Context, Intent) (State, error) // asked before a resend
 	resumed    bool                                         // no caller waits: one attempt
-	tells      bool                                         // there is an OnSettled
 	sent       func()                                       // told when the attempt is on the wire; nil: nobody
 	hop        *Intent                                      // the intent as the redirect left it
 	target     *url.URL                                     // where the hop goes; nil: the stored URL
@@ -94,6 +93,9 @@ func (x *exchange) attempts() *answer {
 		if err != nil {
 			return x.lacksCredentials(err)
 		}
+		if may := x.mayResend(); !x.fresh && !may.send { // the wait and Authorize took their time
+			return x.refused(may)
+		}
 		if a := x.count(); a != nil {
 			return a
 		}
@@ -105,7 +107,6 @@ func (x *exchange) attempts() *answer {
 		if x.resumed && x.authorize != nil {
 			v = withOtherCredentials(x.in, v, s.status)
 		}
-		x.learn(v, s.status)
 		done := Attempt{
 			Number: x.in.Attempts, Started: started, Ended: x.t.clock.Now(), Phase: s.phase,
 			StatusCode: s.status, Decision: v.decision,
@@ -113,6 +114,7 @@ func (x *exchange) attempts() *answer {
 		if err := cmp.Or(s.err, s.broken); err != nil {
 			done.Error = safe(err, req, x.in.Key, x.t.Secrets...).Error()
 		}
+		x.learn(v, s.status, done.Ended.Sub(started))
 		if a := x.next(s, v, done); a != nil {
 			return a
 		}

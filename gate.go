@@ -14,8 +14,14 @@ const (
 	skippedPaused      = "destination asked for a pause"
 	skippedBudget      = "retry budget of the destination is used up"
 	skippedBusy        = "destination has enough attempts running"
+	skippedAlone       = "its process died: sent alone, when nothing else is"
 	skippedNoOnSettled = "no OnSettled to tell of the settlement"
+	skippedTelling     = "OnSettled is told of enough others"
 )
+
+// longestUntold is the longest wait of a settlement that is owed to an OnSettled
+// that this client does not have.
+const longestUntold = time.Hour
 
 // The retry budget of one destination: a burst, a floor that comes back with
 // time, and two for every resend that gets a definite answer. A destination that is
@@ -38,11 +44,13 @@ type gates struct {
 // gate is what is known of one destination: scheme, host and port.
 type gate struct {
 	mu     sync.Mutex
-	budget float64   // resends that may go out now
-	filled time.Time // when budget was right
-	until  time.Time // asked for by the server; zero: no pause
-	calm   int       // definite answers since the last attempt that brought none
-	slot   time.Time // when the last one that was sent away may come back
+	budget float64       // resends that may go out now
+	filled time.Time     // when budget was right
+	until  time.Time     // asked for by the server; zero: no pause
+	calm   int           // definite answers since the last attempt that brought none
+	slot   time.Time     // when the last one that was sent away may come back
+	took   time.Duration // by an attempt, on average
+	turn   time.Time     // when the last one that found it busy may come back
 }
 
 // of returns the gate of the destination, at now.
@@ -95,30 +103,36 @@ func (g *gate) enter(now time.Time, p RetryPolicy) (skipped string, wait time.Du
 	case now.Before(g.until):
 		return skippedPaused, g.until.Sub(now) + rand.N(p.minBackoff())
 	case g.budget < 1:
-		return skippedBudget, g.later(now, budgetEvery, p)
+		return skippedBudget, g.later(now, p)
 	}
 	g.budget--
 	return "", 0
 }
 
-// busy is when to come again to a destination that has enough to do.
-func (g *gate) busy(now time.Time, p RetryPolicy) time.Duration {
+// busy is when to come again to a destination that has enough to do: when it
+// will have come to those before, at the pace that it has; where it brings no
+// answers, after a wait that grows.
+func (g *gate) busy(now time.Time, in Intent, p RetryPolicy) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.later(now, busyStep, p)
+	if g.calm == 0 {
+		return p.longer(in.Wait)
+	}
+	if g.turn.Before(now) {
+		g.turn = now
+	}
+	g.turn = g.turn.Add(g.took / sweepPerGate)
+	return min(g.turn.Sub(now), p.maxBackoff())
 }
 
-// busyStep sets those apart that wait for a busy destination.
-const busyStep = 10 * time.Millisecond
-
-// later gives those that are sent away one instant each to come back at, step
-// apart, within MaxBackoff.
-func (g *gate) later(now time.Time, step time.Duration, p RetryPolicy) time.Duration {
+// later gives those that are sent away one instant each to come back at, as the
+// budget comes back, within four times MaxBackoff.
+func (g *gate) later(now time.Time, p RetryPolicy) time.Duration {
 	if g.slot.Before(now) {
 		g.slot = now
 	}
-	g.slot = g.slot.Add(step)
-	high := p.maxBackoff()
+	g.slot = g.slot.Add(budgetEvery)
+	high := min(4*p.maxBackoff(), longestWait)
 	if wait := g.slot.Sub(now); wait < high {
 		return wait
 	}
@@ -127,10 +141,14 @@ func (g *gate) later(now time.Time, step time.Duration, p RetryPolicy) time.Dura
 }
 
 // pause keeps resumes away for as long as the server asked, at most MaxBackoff:
-// one limited account must not stop the others for longer.
-func (g *gate) pause(now time.Time, wait time.Duration, p RetryPolicy) {
+// one limited account must not stop the others for longer. What a direct call is
+// told right after a pause is no news.
+func (g *gate) pause(now time.Time, wait time.Duration, resumed bool, p RetryPolicy) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if !resumed && now.Before(g.until.Add(p.maxBackoff())) {
+		return
+	}
 	if until := now.Add(min(wait, p.maxBackoff())); until.After(g.until) {
 		g.until = until
 	}
@@ -138,7 +156,7 @@ func (g *gate) pause(now time.Time, wait time.Duration, p RetryPolicy) {
 
 // answered notes how a resumed attempt ended: with an answer that stands, or
 // with none.
-func (g *gate) answered(definite bool) {
+func (g *gate) answered(definite bool, took time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !definite {
@@ -146,6 +164,7 @@ func (g *gate) answered(definite bool) {
 		return
 	}
 	g.calm++
+	g.took += (took - g.took) / 8
 	g.budget = min(g.budget+budgetReturn, budgetBurst)
 }
 
@@ -172,7 +191,7 @@ func destination(in Intent) string {
 }
 
 // learn tells the gate of the intent's destination what an attempt brought.
-func (x *exchange) learn(v verdict, status int) {
+func (x *exchange) learn(v verdict, status int, took time.Duration) {
 	asked := v.wait > 0 && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529)
 	if !x.resumed && !asked {
 		return
@@ -180,9 +199,9 @@ func (x *exchange) learn(v verdict, status int) {
 	now := x.t.clock.Now()
 	g := x.t.gates.of(destination(x.in), now)
 	if asked {
-		g.pause(now, v.wait, x.t.Retry)
+		g.pause(now, v.wait, x.resumed, x.t.Retry)
 	}
 	if x.resumed {
-		g.answered(v.state.Final() || status > 0 && !v.again)
+		g.answered(v.state.Final() || status > 0 && !v.again, took)
 	}
 }

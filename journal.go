@@ -25,7 +25,8 @@ type Journal interface {
 	// durable on return.
 	//
 	// The row is looked for by want.ID where that is set ([ErrNotFound] if there
-	// is none), else by the newest generation of (Scope, Operation) where
+	// is none; one that a later generation has taken the place of comes back
+	// unclaimed), else by the newest generation of (Scope, Operation) where
 	// Operation is set, else by Adopted where that is set. Where none is found
 	// it is made exactly as want says (with Generation, Version and ID filled
 	// in), owned by this handle; want.State and want.Attempts may already count

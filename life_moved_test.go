@@ -146,7 +146,7 @@ func TestLife_AuthorizeThatKeepsFailingIsHeldCredentials(t *testing.T) {
 		}
 		r.prepare(rigURL, "order-1")
 		defer r.running()()
-		time.Sleep(time.Hour)
+		time.Sleep(4 * time.Hour)
 		in := r.lookup("order-1")
 		assert.Equal(t, HoldCredentials, in.HoldReason)
 		assert.Equal(t, defaultResumeAttempts, asked)

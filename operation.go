@@ -14,7 +14,6 @@ type (
 	renewKey  struct{} // string: the key of the generation to supersede
 	resultKey struct{} // *Result of the caller
 	answerKey struct{} // *answered: on the Request of a response we gave
-	tellsKey  struct{} // bool: the client has an OnSettled
 	claimKey  struct{} // an attempt's context: a layer below passes it through
 )
 

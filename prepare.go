@@ -37,6 +37,7 @@ func (c *Client) Prepare(operation string, req *http.Request) (Intent, error) {
 	}
 	want := &x.want
 	want.State, want.Attempts, want.Prepared = StatePending, 0, true
+	want.Notify = x.t.listeners.Load() > 0
 	want.FirstSent, want.Expires = time.Time{}, time.Time{} // nothing is sent yet
 	got, claimed, err := x.outbox()
 	switch {
@@ -51,7 +52,7 @@ func (c *Client) Prepare(operation string, req *http.Request) (Intent, error) {
 	}
 	x.in = got
 	next := got
-	next.Claimed, next.Prepared = false, true
+	next.Claimed, next.Prepared, next.Notify = false, true, got.Notify || want.Notify
 	if got.State == StateWithdrawn { // the caller wants it again
 		next.State, next.Settled = StatePending, time.Time{}
 	}
@@ -95,7 +96,7 @@ func (c *Client) preparation(operation string, req *http.Request) (*exchange, er
 		return nil, err
 	}
 	ctx := context.WithValue(req.Context(), callKey{}, &call{operation: operation, explicit: true})
-	x, err := t.newExchange(req.WithContext(ctx), t.contracts().Resolve(req))
+	x, err := t.newExchange(req.WithContext(ctx), t.contractOf(req))
 	switch {
 	case err != nil:
 		return x, err

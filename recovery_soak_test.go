@@ -88,7 +88,11 @@ func (l *soakLife) call() {
 	i := max(newest-rand.N(soakWindow), 0)
 	name, prepared := fmt.Sprint("order-", i), false
 	if i%3 == 1 && rand.N(2) == 0 || i%3 == 2 {
-		in := orExit(l.client.Prepare(name, orExit(http.NewRequest(http.MethodPost, l.server+"/charges", strings.NewReader(orderBody(i))))))
+		in, err := l.client.Prepare(name, orExit(http.NewRequest(http.MethodPost, l.server+"/charges", strings.NewReader(orderBody(i)))))
+		if errors.Is(err, ErrBusy) {
+			return
+		}
+		orExit(0, err)
 		if prepared = in.Prepared; prepared {
 			l.note("prepared", name)
 		} else if i%3 == 2 {

@@ -12,7 +12,7 @@ import (
 func (t *Transport) hopExchange(req *http.Request, hop *answered) *exchange {
 	in := hop.result.Intent
 	return &exchange{
-		t: t, ctx: req.Context(), req: req, contract: hop.contract, call: hop.call, tells: tells(req.Context()),
+		t: t, ctx: req.Context(), req: req, contract: hop.contract, call: hop.call,
 		want:   Intent{ID: in.ID, Scope: in.Scope, Operation: in.Operation, Fingerprint: in.Fingerprint},
 		hop:    &in,
 		target: req.URL, targetHost: otherHost(req),

@@ -14,7 +14,7 @@ import (
 type Report struct {
 	Sent     int            // attempts that went out
 	Settled  int            // intents that became final
-	Waiting  int            // intents that were tried and are left for later
+	Waiting  int            // intents that were tried and are left for later, or told to OnSettled in vain
 	Held     []Intent       // intents that became held in this pass
 	Notified int            // settlements that OnSettled took
 	Skipped  map[string]int // due intents that are left for later without an attempt, by reason
@@ -48,9 +48,9 @@ func (c *Client) Resume(ctx context.Context) (Report, error) {
 // once is one pass.
 func (s *sweep) once() error {
 	defer s.finish()
-	now := s.t.clock.Now()
+	now, read := s.t.clock.Now(), false
 	for {
-		idle := s.busy() == 0 // what runs may yet leave a settlement to tell
+		idle := s.busy()+s.count(&s.telling) == 0 // what runs may yet leave a settlement to tell
 		due, next, err := s.claim(now)
 		if err != nil {
 			return err
@@ -60,9 +60,15 @@ func (s *sweep) once() error {
 		switch {
 		case s.ctx.Err() != nil:
 			return fmt.Errorf("idem: resume: %w", context.Cause(s.ctx))
-		case len(due) == 0 && idle:
+		case s.going.Err() != nil:
+			return fmt.Errorf("idem: resume: the client was shut down: %w", ErrClosed)
+		case len(due) == 0 && idle && !read: // which may settle something, to be told
+			read = true
 			s.verifyHeld(now)
+		case len(due) == 0 && idle:
 			return s.failure()
+		case len(due) == 0 && s.busy() == 0:
+			s.awaits(&s.telling)
 		case len(due) == 0 || s.busy() >= sweepAttempts:
 			s.await()
 		}
@@ -78,16 +84,24 @@ func (c *Client) resume(s *sweep, in Intent, sent func()) {
 	t := c.Transport
 	x := &exchange{
 		t: t, ctx: s.ctx, in: in, want: in, call: &call{}, authorize: c.Authorize, verify: c.Verify,
-		resumed: true, tells: c.OnSettled != nil, sent: sent,
+		resumed: true, sent: sent,
 	}
 	before := in.Attempts
+	judged := false
+	defer func() {
+		if !judged { // a panic before the attempt
+			s.giveBack(x.in, 0, skippedNotAsked)
+		}
+	}()
 	var a *answer
 	if req, err := t.asRequest(s.ctx, in); err != nil {
 		a = x.refused(admission{hold: HoldChecksum, why: HoldChecksum})
 	} else {
-		x.contract = t.contracts().Resolve(req)
+		x.contract = t.contractOf(req)
+		judged = true // from here on, pursue cares
 		a = x.pursue()
 	}
+	judged = true
 	if a.open {
 		t.readOut(a.resp.Body)
 	}
@@ -100,7 +114,7 @@ func (c *Client) resume(s *sweep, in Intent, sent func()) {
 		switch {
 		case after.State.Final():
 			r.Settled++
-		case after.State == StateHeld:
+		case after.State == StateHeld && !s.steady: // a Run has nobody to give it to
 			r.Held = append(r.Held, after)
 		default:
 			r.Waiting++

@@ -19,8 +19,10 @@ type RetryPolicy struct {
 	// MaxAttempts is the most attempts of one call, the first included. Zero
 	// means 4; one means no retry.
 	MaxAttempts int
-	// ResumeAttempts is the most attempts of Resume since the last direct call
-	// or release; then the intent is held: exhausted. Zero means 20.
+	// ResumeAttempts is the most attempts of Resume and Run since the last direct
+	// call or release; then the intent is held: exhausted. Zero means 20, which
+	// is some six minutes of a single intent whose provider is down: raise it,
+	// or MaxBackoff, for longer outages.
 	ResumeAttempts int
 	// MaxDeaths is how many owners in a row may die during an attempt before
 	// the intent is held: poison. Zero means 3.
@@ -148,7 +150,7 @@ func askedWait(h http.Header, c *contract.Contract, received time.Time) time.Dur
 		return headerWait(h, contract.Wait{Header: "Retry-After"}, received)
 	}
 	for _, w := range c.Waits {
-		if len(h.Values(w.Header)) > 0 {
+		if w.Asks(h) {
 			return headerWait(h, w, received)
 		}
 	}

@@ -35,10 +35,7 @@ func (c *Client) Run(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	going, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(c.stopped(), stop)()
-	s.going, s.steady = going, true
+	s.steady = true
 	return s.run()
 }
 
@@ -50,7 +47,7 @@ func (s *sweep) run() error {
 	for {
 		for s.goesOn() {
 			now := s.t.clock.Now()
-			if now.Sub(verified) >= verifyEvery && s.beside() == 0 {
+			if now.Sub(verified) >= verifyEvery && s.count(&s.aside) == 0 {
 				verified = now
 				s.spawn(&s.aside, func() { s.verifyHeld(now) })
 			}

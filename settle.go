@@ -121,6 +121,9 @@ func judgeSignals(c *contract.Contract, e ending, doubt bool) (verdict, bool) {
 	case is(c.NotExecuted):
 		return open("not_executed", doubt, true), true
 	}
+	if doubt && is(c.Overlap) {
+		return lost("in_flight", true), true
+	}
 	if !c.Replayed.Matches(e.header) {
 		if is(c.Proven) {
 			return verdict{state: StateRejected, proven: true, decision: "rejected"}, true
@@ -284,6 +287,7 @@ type admission struct {
 	wait time.Duration // first, where send
 	hold HoldReason    // what the intent becomes, where not send and it is not refused only
 	why  HoldReason    // why it is refused
+	err  error         // what was in the way, if anything
 }
 
 // admit judges a claimed intent before a send. A refused direct call changes
@@ -302,6 +306,8 @@ func admit(in Intent, c *contract.Contract, p RetryPolicy, resumed, resumeUnname
 		return admission{why: in.HoldReason}
 	case in.Doubt && !keyed(in, c):
 		return refuse(HoldNoContract)
+	case in.Doubt && in.FirstSent.After(now.Add(maxMargin)): // the clock was ahead then, or is behind
+		return refuse(HoldClock)
 	case in.Doubt && !now.Add(remaining(in, now)).Before(lastSend(in, c)): // when it would be sent
 		return refuse(HoldExpired)
 	case in.Deaths >= p.maxDeaths():

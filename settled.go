@@ -1,22 +1,17 @@
 package idem
 
 import (
-	"context"
 	"log/slog"
 	"math/rand/v2"
 	"time"
 )
 
-// tells reports a call of a client that has an OnSettled.
-func tells(ctx context.Context) bool {
-	t, _ := ctx.Value(tellsKey{}).(bool)
-	return t
-}
-
-// owes reports whether a settlement is to be told to OnSettled: it was not
-// returned by the call that asked for it, or it is that of a prepared intent.
+// owes reports whether a settlement is to be told to OnSettled: it was so when
+// the intent was prepared, or a living client of the transport has one, and the
+// settlement is that of a prepared intent or was not returned by the call that
+// asked for it.
 func (x *exchange) owes(next Intent) bool {
-	return x.tells && next.State.Final() && (x.resumed || next.Prepared)
+	return next.Notify || x.t.listeners.Load() > 0 && (x.resumed || next.Prepared)
 }
 
 // tell tells OnSettled of a settlement. The next try is put off before, so that
@@ -25,10 +20,10 @@ func (x *exchange) owes(next Intent) bool {
 func (s *sweep) tell(in Intent) {
 	t := s.t
 	x := &exchange{t: t, ctx: s.ctx}
-	wait := t.Retry.longer(in.Wait)
+	wait := t.Retry.untold().longer(in.Wait)
 	tried := in
 	tried.Due, tried.Wait = t.clock.Now().Add(wait), wait
-	tried, err := x.record(tried, nil, false)
+	tried, err := x.record(tried, nil, true)
 	if err != nil {
 		s.fail(err)
 		return
@@ -36,7 +31,7 @@ func (s *sweep) tell(in Intent) {
 	next := tried
 	next.Claimed = false
 	defer func() { // also when it panics
-		if _, err := x.record(next, nil, false); err != nil {
+		if _, err := x.record(next, nil, true); err != nil {
 			s.fail(err)
 		}
 	}()
@@ -48,6 +43,13 @@ func (s *sweep) tell(in Intent) {
 	}
 	next.Notify, next.Due, next.Wait = false, time.Time{}, 0
 	s.add(func(r *Report) { r.Notified++ })
+}
+
+// untold is the policy of the waits between two calls of OnSettled for one
+// settlement: nobody waits for it but the application itself.
+func (p RetryPolicy) untold() RetryPolicy {
+	p.MaxBackoff = min(10*p.maxBackoff(), longestWait)
+	return p
 }
 
 // longer is the wait after one of the given length: about twice as long, within

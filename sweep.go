@@ -15,9 +15,14 @@ const (
 	sweepPage       = 16 // intents that are claimed at once
 	sweepAttempts   = 32 // attempts at a time
 	sweepPerGate    = 8  // of them at one destination
+	sweepTold       = 8  // calls of OnSettled at a time
 	startPatience   = 50 * time.Millisecond
 	skippedNotAsked = "" // not skipped
 )
+
+// suspectPatience is how long a Run puts off those with deaths while there are
+// others to send.
+const suspectPatience = time.Minute
 
 // sweep is a Resume or a Run at work. Its methods belong to the goroutine that
 // claims, except where they say otherwise; each claimed intent is worked on by
@@ -32,19 +37,22 @@ type sweep struct {
 	starts chan struct{} // held by the attempt that is about to go out
 	ended  chan struct{} // told when a worker ended
 
-	suspected time.Time // since when one with deaths waits for the others; zero: none
+	suspected   time.Time // since when those with deaths wait for the others
+	suspectSeen time.Time // when one of them was last put off
 
 	mu      sync.Mutex
-	running int            // workers that are at an intent
-	aside   int            // workers that are not
-	at      map[string]int // attempts running, by destination
+	running int            // attempts
+	telling int            // calls of OnSettled
+	aside   int            // reads of what is held
+	deadly  int            // attempts of those with deaths
+	at      map[string]int // attempts, by destination
 	report  Report
 	err     error // of the journal
 	thrown  any   // what a hook or Base panicked with
 }
 
 // sweep starts one, unless the client cannot.
-func (c *Client) sweep(ctx context.Context, doing string) (*sweep, func(), error) {
+func (c *Client) sweep(ctx context.Context, doing string) (s *sweep, end func(), err error) {
 	leave, err := c.enter(ctx, "")
 	if err != nil {
 		return nil, nil, err
@@ -60,11 +68,13 @@ func (c *Client) sweep(ctx context.Context, doing string) (*sweep, func(), error
 		leave()
 		return nil, nil, err
 	}
-	s := &sweep{
-		c: c, t: t, ctx: ctx, going: ctx, starts: make(chan struct{}, 1), ended: make(chan struct{}, 1),
+	going, stop := context.WithCancel(ctx)
+	watch := context.AfterFunc(c.stopped(), stop)
+	s = &sweep{
+		c: c, t: t, ctx: ctx, going: going, starts: make(chan struct{}, 1), ended: make(chan struct{}, 1),
 		at: map[string]int{}, report: Report{Skipped: map[string]int{}},
 	}
-	return s, leave, nil
+	return s, func() { watch(); stop(); leave() }, nil
 }
 
 // claim takes what is due, as much as there is room for.
@@ -73,50 +83,72 @@ func (s *sweep) claim(now time.Time) (due []Intent, next time.Time, err error) {
 	return s.t.Journal.ClaimDue(s.ctx, now, Filter{Name: s.t.Name, Limit: limit})
 }
 
-// suspectPatience is how long a Run puts off those with deaths while there are
-// others to send.
-const suspectPatience = time.Minute
-
 // work works through a page of claimed intents: those without deaths at the
 // same time, the others alone, one after another, since each of them may be the
-// one that kills the process. A steady sweep takes one of those only, and when
-// nothing else is running, so that what becomes due meanwhile comes first. What
-// it does not come to is given back. It reports whether there may be more to
-// take at once.
+// one that kills the process. A steady sweep takes one of those only, so that
+// what becomes due meanwhile comes first. What it does not come to is given
+// back. It reports whether there may be more to take at once.
 func (s *sweep) work(page []Intent) (more bool) {
-	left := page
+	left, wait, why := page, time.Duration(0), skippedNotAsked
 	defer func() { // also when a hook panics
 		for _, in := range left {
-			s.giveBack(in, 0, skippedNotAsked)
+			s.giveBack(in, wait, why)
 		}
 	}()
 	for len(left) > 0 && s.goesOn() {
 		in := left[0]
-		if !in.Claimed || in.Deaths == 0 || in.State.Final() {
+		if !suspect(in) {
 			left = left[1:]
 			s.begin(in)
 			continue
 		}
-		if s.steady && s.busy() > 0 && s.putsOff() || !s.alone() {
+		switch {
+		case s.steady && s.busy() > 0 && s.putsOff():
+			wait, why = time.Second, skippedAlone
+			return false
+		case !s.steady && !s.alone():
 			return false
 		}
-		s.suspected = time.Time{}
 		left = left[1:]
 		s.begin(in)
-		if s.alone() && s.steady {
+		if s.over(); s.steady {
 			return true
 		}
 	}
 	return len(page) == sweepPage
 }
 
+// suspect reports an intent whose process died during its attempt.
+func suspect(in Intent) bool { return in.Claimed && in.Deaths > 0 && !in.State.Final() }
+
 // putsOff reports whether those with deaths can wait for longer.
 func (s *sweep) putsOff() bool {
 	now := s.t.clock.Now()
-	if s.suspected.IsZero() {
+	if now.Sub(s.suspectSeen) > suspectPatience { // the last ones are done
 		s.suspected = now
 	}
+	s.suspectSeen = now
 	return now.Sub(s.suspected) < suspectPatience
+}
+
+// over waits until the attempt that has just begun is over. A Run does not wait
+// for one that does not end: then others go out beside it.
+func (s *sweep) over() {
+	if !s.steady {
+		s.alone()
+		return
+	}
+	limit := time.NewTimer(s.t.Retry.maxBackoff() + orDefault(s.t.Retry.AttemptTimeout, defaultAttemptTimeout))
+	defer limit.Stop()
+	for s.suspects() > 0 {
+		select {
+		case <-s.ended:
+		case <-s.going.Done():
+			return
+		case <-limit.C:
+			return
+		}
+	}
 }
 
 // begin starts the work on one claimed intent, or skips it.
@@ -124,21 +156,19 @@ func (s *sweep) begin(in Intent) {
 	switch {
 	case !in.Claimed: // the journal had to hold it
 		s.t.Observer.ended(s.ctx, shown(in))
-		s.add(func(r *Report) { r.Held = append(r.Held, shown(in)) })
+		if !s.steady {
+			s.add(func(r *Report) { r.Held = append(r.Held, shown(in)) })
+		}
 		return
 	case in.State.Final():
-		if s.c.OnSettled == nil { // for a client that has one
-			s.giveBack(in, s.t.Retry.maxBackoff(), skippedNoOnSettled)
-			return
-		}
-		s.start("", func() { s.tell(in) })
+		s.beginToTell(in)
 		return
 	}
 	to, now := destination(in), s.t.clock.Now()
 	g := s.t.gates.of(to, now)
 	for s.runningAt(to) >= sweepPerGate {
 		if s.steady {
-			s.giveBack(in, g.busy(now, s.t.Retry), skippedBusy)
+			s.giveBack(in, g.busy(now, in, s.t.Retry), skippedBusy)
 			return
 		}
 		if !s.await() {
@@ -150,7 +180,27 @@ func (s *sweep) begin(in Intent) {
 		s.giveBack(in, wait, skipped)
 		return
 	}
-	s.start(to, func() { s.send(in, g) })
+	s.start(to, suspect(in), func() { s.send(in, g) })
+}
+
+// beginToTell starts the telling of a settlement. Those that hang hold up
+// neither sends nor, for long, each other.
+func (s *sweep) beginToTell(in Intent) {
+	if s.c.OnSettled == nil { // for a client that has one
+		s.giveBack(in, min(max(2*in.Wait, s.t.Retry.maxBackoff()), longestUntold), skippedNoOnSettled)
+		return
+	}
+	for s.count(&s.telling) >= sweepTold {
+		if s.steady {
+			s.giveBack(in, s.t.Retry.longer(in.Wait), skippedTelling)
+			return
+		}
+		if !s.awaits(&s.telling) {
+			s.giveBack(in, 0, skippedNotAsked)
+			return
+		}
+	}
+	s.spawn(&s.telling, func() { s.tell(in) })
 }
 
 // send makes one attempt of the intent. Called by its worker.
@@ -170,18 +220,20 @@ func (s *sweep) send(in Intent, g *gate) {
 }
 
 // start runs do as a worker at an intent that goes to the destination.
-func (s *sweep) start(to string, do func()) {
-	s.mu.Lock()
-	s.at[to]++
-	s.mu.Unlock()
+func (s *sweep) start(to string, suspect bool, do func()) {
+	count := func(n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.at[to] += n; s.at[to] == 0 {
+			delete(s.at, to)
+		}
+		if suspect {
+			s.deadly += n
+		}
+	}
+	count(1)
 	s.spawn(&s.running, func() {
-		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.at[to]--; s.at[to] == 0 {
-				delete(s.at, to)
-			}
-		}()
+		defer count(-1)
 		do()
 	})
 }
@@ -196,7 +248,7 @@ func (s *sweep) spawn(n *int, do func()) {
 			thrown := recover()
 			if thrown != nil {
 				s.t.log().LogAttrs(s.ctx, slog.LevelError, "panic in a resumed attempt or a hook",
-					slog.Any("panic", thrown), slog.String("stack", string(debug.Stack())))
+					slog.String("panic", fmt.Sprintf("%T", thrown)), slog.String("stack", string(debug.Stack()))) // its text may hold anything
 			}
 			s.mu.Lock()
 			*n--
@@ -213,10 +265,13 @@ func (s *sweep) spawn(n *int, do func()) {
 	}()
 }
 
-// await waits until a worker ends, and reports false where there is none left
+// await waits until an attempt ends, and reports false where there is none left
 // or nothing new shall begin.
-func (s *sweep) await() bool {
-	if s.busy() == 0 || !s.goesOn() {
+func (s *sweep) await() bool { return s.awaits(&s.running) }
+
+// awaits is await for those that count in n.
+func (s *sweep) awaits(n *int) bool {
+	if s.count(n) == 0 || !s.goesOn() {
 		return false
 	}
 	select {
@@ -226,7 +281,7 @@ func (s *sweep) await() bool {
 	return s.goesOn()
 }
 
-// alone waits until no worker is left.
+// alone waits until no attempt is left.
 func (s *sweep) alone() bool {
 	for s.busy() > 0 && s.await() {
 	}
@@ -236,7 +291,7 @@ func (s *sweep) alone() bool {
 // finish waits for the workers, whatever has happened, and passes on what one
 // panicked with.
 func (s *sweep) finish() {
-	for s.busy()+s.beside() > 0 {
+	for s.busy()+s.count(&s.telling)+s.count(&s.aside) > 0 {
 		<-s.ended
 	}
 	if s.thrown != nil { // nobody else is left
@@ -244,16 +299,13 @@ func (s *sweep) finish() {
 	}
 }
 
-func (s *sweep) beside() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.aside
-}
+func (s *sweep) busy() int     { return s.count(&s.running) }
+func (s *sweep) suspects() int { return s.count(&s.deadly) }
 
-func (s *sweep) busy() int {
+func (s *sweep) count(n *int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.running
+	return *n
 }
 
 func (s *sweep) runningAt(to string) int {
@@ -294,6 +346,10 @@ func (s *sweep) failure() error {
 	return err
 }
 
+// dueGrid brings those together that were sent away, so that they come back as
+// pages and not one by one.
+const dueGrid = 100 * time.Millisecond
+
 // giveBack gives a claimed intent back without an attempt, to be due after
 // wait. Called by anyone.
 func (s *sweep) giveBack(in Intent, wait time.Duration, skipped string) {
@@ -302,7 +358,9 @@ func (s *sweep) giveBack(in Intent, wait time.Duration, skipped string) {
 	}
 	if skipped != skippedNotAsked {
 		s.add(func(r *Report) { r.Skipped[skipped]++ })
-		in.Due, in.Wait = s.t.clock.Now().Add(wait), wait
+		now := s.t.clock.Now()
+		in.Due = now.Add(wait).Truncate(dueGrid).Add(dueGrid)
+		in.Wait = in.Due.Sub(now)
 	}
 	in.Claimed = false
 	x := &exchange{t: s.t, ctx: s.ctx}

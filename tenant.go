@@ -24,10 +24,14 @@ var tenants struct {
 // alive enters the client among the living, or says who has its place. The
 // client is locked.
 func (c *Client) alive() error {
+	t := c.Transport
+	if c.OnSettled != nil && !c.listens && !c.closed {
+		t.listeners.Add(1)
+		c.listens = true
+	}
 	if c.known != nil || c.closed {
 		return nil
 	}
-	t := c.Transport
 	tenants.mu.Lock()
 	defer tenants.mu.Unlock()
 	if tenants.byName == nil {
@@ -53,14 +57,19 @@ func (c *Client) alive() error {
 	return nil
 }
 
-// leave takes a client off that was shut down.
-func (e *tenant) leave() {
-	if e == nil {
+// leave takes a client off that was shut down. The client is locked.
+func (c *Client) leave() {
+	if c.listens {
+		c.Transport.listeners.Add(-1)
+		c.listens = false
+	}
+	if c.known == nil {
 		return
 	}
 	tenants.mu.Lock()
 	defer tenants.mu.Unlock()
-	e.clients = max(e.clients-1, 0)
+	c.known.clients--
+	c.known = nil
 }
 
 // sameJournal reports one handle.

@@ -55,7 +55,9 @@ type Transport struct {
 	// Retry bounds attempts and waits. Zero means its defaults.
 	Retry RetryPolicy
 	// Name tells this configuration from others on the same journal: Resume
-	// takes only intents of its own name. Empty is a name too.
+	// takes only intents of its own name. Empty is a name too. Of one name there
+	// is one Transport with living Clients on a journal handle: calls of a second
+	// one are refused, since each would resume what the other made.
 	Name string
 	// Scope is the namespace of operation names; WithScope wins. Empty is a
 	// scope too.
@@ -98,11 +100,16 @@ type Transport struct {
 	flights flights
 	gates   gates
 	woken   chan struct{} // tells a Run that something may be due
+
+	listeners atomic.Int32 // living clients with an OnSettled
+
 	clock   clock.Clock
 	salt    []byte   // of what is compared in memory only
 	told    sync.Map // hosts without a contract that were named in the log
 	toldN   atomic.Int32
 	checked sync.Map // *contract.Contract -> error of Validate
+
+	checkedN atomic.Int32
 }
 
 const (
@@ -132,7 +139,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if safeMethod(req.Method) {
 		return t.passRepeatable(req)
 	}
-	x, err := t.newExchange(req, t.contracts().Resolve(req))
+	x, err := t.newExchange(req, t.contractOf(req))
 	if err != nil {
 		if !x.bodyRead { // reading it closes it
 			closeBody(req)
@@ -183,6 +190,16 @@ func (t *Transport) contracts() contract.Resolver {
 	return contract.Known
 }
 
+// contractOf is the contract that req is sent by. One whose keys go elsewhere
+// than into a header counts as none: no key can be put in.
+func (t *Transport) contractOf(req *http.Request) *contract.Contract {
+	c := t.contracts().Resolve(req)
+	if c != nil && !c.NoKeys && c.Key.Header == "" && (c.Key.Pointer != "" || c.Key.Param != "") {
+		return nil
+	}
+	return c
+}
+
 func (t *Transport) maxRequestBody() int64  { return bodyLimit(t.MaxRequestBody) }
 func (t *Transport) maxResponseBody() int64 { return bodyLimit(t.MaxResponseBody) }
 
@@ -221,7 +238,10 @@ func (t *Transport) valid(c *contract.Contract) error {
 		return err
 	}
 	err := c.Validate()
-	t.checked.Store(c, err)
+	if t.checkedN.Load() < maxTold { // a resolver may make a new one each time
+		t.checkedN.Add(1)
+		t.checked.Store(c, err)
+	}
 	return err
 }
 
@@ -265,7 +285,7 @@ func (c *attemptContext) Value(key any) any {
 	switch key.(type) {
 	case claimKey:
 		return c.claim
-	case callKey, resultKey, renewKey, answerKey, tellsKey:
+	case callKey, resultKey, renewKey, answerKey:
 		return nil
 	}
 	return c.Context.Value(key)

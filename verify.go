@@ -28,7 +28,7 @@ func (x *exchange) verified() *answer {
 	later := x.in
 	later.Wait = x.t.Retry.backoff(x.in.Resumes + 1)
 	later.Due = x.t.clock.Now().Add(later.Wait)
-	later, err := x.record(later, nil, false)
+	later, err := x.record(later, nil, true)
 	if err != nil {
 		return x.end("not_verified", err)
 	}
@@ -111,7 +111,7 @@ func (s *sweep) verifyHeld(now time.Time) {
 
 // verifyOne reads one held intent.
 func (s *sweep) verifyOne(in Intent) {
-	x := &exchange{t: s.t, ctx: s.ctx, in: in, want: in, verify: s.c.Verify, resumed: true, tells: s.c.OnSettled != nil}
+	x := &exchange{t: s.t, ctx: s.ctx, in: in, want: in, verify: s.c.Verify, resumed: true}
 	found, err := x.read()
 	if err == nil && found {
 		if a := x.proven(); a.err == nil {

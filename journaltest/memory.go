@@ -119,6 +119,9 @@ func (h *handle) Begin(ctx context.Context, want idem.Intent) (got idem.Intent, 
 		if r == nil {
 			return idem.Intent{}, false, errNotFound
 		}
+		if r.Operation != "" && h.named[name{r.Scope, r.Operation}] != r { // a later generation has its place
+			return r.whole(), false, nil
+		}
 		got, claimed = h.take(r, &want)
 		return got, claimed, nil
 	}

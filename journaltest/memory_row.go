@@ -76,7 +76,7 @@ func (m *room) keepOutcome(r *row, o *idem.Outcome) {
 func (r *row) late(next *idem.Intent) idem.Intent {
 	in := r.Intent
 	in.State, in.Doubt, in.HoldReason, in.Claimed = next.State, false, "", false
-	in.Attempts, in.Notify = max(in.Attempts, next.Attempts), next.Notify
+	in.Attempts, in.Notify = max(in.Attempts, next.Attempts), in.Notify || next.Notify
 	in.Settled, in.Due, in.Wait, in.Outcome = next.Settled, time.Time{}, 0, next.Outcome
 	if in.FirstSent.IsZero() {
 		in.FirstSent = next.FirstSent

@@ -27,6 +27,18 @@ var renewRules = []rule{
 			e.unwritten(j, first)
 		}
 	}},
+	{"a generation that a later one has taken the place of is not claimed by its ID", func(e *exam) {
+		j := e.open()
+		first := e.left(j, "a", idem.StateWithdrawn)
+		want := e.sending("a")
+		want.ID = first.ID
+		made := e.begin(j, e.renewal("a", first.Key))
+		e.refused(j, want)
+		e.unwritten(j, first)
+		want.ID, want.Fingerprint = made.ID, made.Fingerprint
+		e.update(j, e.ended(made, idem.StateWithdrawn), nil)
+		require.Equal(e, made.Key, e.begin(j, want).Key)
+	}},
 	{"renewing again continues the generation that was made", func(e *exam) {
 		j, other := e.open(), e.open()
 		first := e.left(j, "a", idem.StateRejected)

@@ -64,6 +64,18 @@ func (b *beginOp) resume(t *transaction) error {
 		b.err = ErrNotFound
 		return nil
 	}
+	superseded := false
+	err = t.c.query(selectLater, func([]driver.Value) error {
+		superseded = true
+		return nil
+	}, got.Scope, got.Operation, got.Generation)
+	if err != nil {
+		return err
+	}
+	if superseded {
+		b.got = got
+		return t.look(got)
+	}
 	return b.continues(t, got)
 }
 

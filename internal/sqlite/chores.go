@@ -59,8 +59,8 @@ func (s *Store) doChores() {
 		return
 	}
 	s.chores.batches = 0
-	if now := s.Clock.Now(); !now.Before(s.chores.rest) {
-		if !s.pruneChunk(now) {
+	if now := time.Now(); !now.Before(s.chores.rest) {
+		if !s.pruneChunk(s.Clock.Now()) {
 			s.chores.rest = now.Add(pruneRest)
 			s.chores.ripe, s.chores.id = 0, 0
 		}
@@ -79,16 +79,15 @@ func (s *Store) checkpoint() {
 	c.frames, c.items = 0, 0
 }
 
-// keepClock notes the time once a minute. One that is behind what another handle
-// has noted has been set back since.
+// keepClock notes the time once a minute, and mends what another clock, or this
+// one when it was ahead, has put off for too long.
 func (s *Store) keepClock(t *transaction) error {
-	now := time.Unix(0, t.now)
+	now := time.Now() // of the pace: not the clock, which may step
 	if now.Sub(s.chores.marked) < time.Minute {
 		return nil
 	}
 	s.chores.marked = now
-	behind, err := t.markClock()
-	if err != nil || !behind {
+	if err := t.markClock(); err != nil {
 		return err
 	}
 	return t.shortenWaits()

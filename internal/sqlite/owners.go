@@ -93,7 +93,7 @@ type leaveOp struct {
 
 func (l *leaveOp) exec(t *transaction) error {
 	l.unnamed = false
-	if _, err := t.markClock(); err != nil {
+	if err := t.markClock(); err != nil {
 		return err
 	}
 	if _, err := t.c.exec(freeOwned, t.s.id); err != nil {

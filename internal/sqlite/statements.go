@@ -20,6 +20,7 @@ const (
 	selectByOperation
 	selectByAdopted
 	selectRenewed
+	selectLater
 	selectStatus
 	selectDue
 	selectDeadly
@@ -124,7 +125,7 @@ var statements = [statementCount]string{
 	// A true final answer of an attempt that lost its claim: what was counted and
 	// decided since stays.
 	lateAnswer: `UPDATE status SET state = ?1, doubt = 0, hold_reason = '', owner = NULL, attempts = max(attempts, ?2),
-			notify = ?3, first_sent = CASE WHEN first_sent = 0 THEN ?4 ELSE first_sent END, due = 0, wait = 0, settled = ?5,
+			notify = max(notify, ?3), first_sent = CASE WHEN first_sent = 0 THEN ?4 ELSE first_sent END, due = 0, wait = 0, settled = ?5,
 			decider = CASE WHEN ?6 = '' THEN decider ELSE ?6 END, version = version + 1
 		WHERE id = ?7 AND state NOT IN ('succeeded', 'rejected')`,
 	claimStatus: `UPDATE status SET owner = ?, state = ?, doubt = ?, deaths = ?, first_sent = ?, hold_reason = ?,
@@ -136,6 +137,8 @@ var statements = [statementCount]string{
 	selectByOperation: wholeRow + `WHERE i.scope = ? AND i.operation = ?
 		ORDER BY i.generation DESC LIMIT 1`,
 	selectByAdopted: wholeRow + `WHERE i.adopted = ?`,
+	selectLater: `SELECT 1 FROM intent
+		WHERE scope = ? AND operation = ? AND generation > ? LIMIT 1`,
 	selectRenewed: `SELECT 1 FROM intent
 		WHERE scope = ? AND operation = ? AND generation < ? AND key = ? LIMIT 1`,
 	selectStatus: `SELECT i.key, s.version, s.state, s.owner
@@ -208,6 +211,6 @@ var statements = [statementCount]string{
 	holdDoubt: `UPDATE status SET hold_reason = ?, settled = ?, state = 'held', owner = NULL, version = version + 1,
 			first_sent = CASE WHEN state = 'in_flight' AND first_sent = 0 THEN began ELSE first_sent END, doubt = 1
 		WHERE open = 1 AND owner IS ? AND state IN ('in_flight', 'unknown')`,
-	shortenWaits: `UPDATE status SET due = ?1 + wait WHERE open = 1 AND due > ?1 + wait + ?2`,
+	shortenWaits: `UPDATE status SET due = ?1 + wait WHERE open = 1 AND wait > 0 AND due > ?1 + wait + ?2`,
 	highestID:    `SELECT id FROM intent ORDER BY id DESC LIMIT 1`,
 }
