@@ -20,9 +20,12 @@ const (
 	skippedNotAsked = "" // not skipped
 )
 
-// suspectPatience is how long a Run puts off those with deaths while there are
-// others to send.
-const suspectPatience = time.Minute
+// How long a Run puts off those with deaths: while there are others to send,
+// and at first in any case, since others may be due in a moment.
+const (
+	suspectPatience = time.Minute
+	suspectCalm     = 2 * time.Second
+)
 
 // sweep is a Resume or a Run at work. Its methods belong to the goroutine that
 // claims, except where they say otherwise; each claimed intent is worked on by
@@ -103,7 +106,7 @@ func (s *sweep) work(page []Intent) (more bool) {
 			continue
 		}
 		switch {
-		case s.steady && s.busy() > 0 && s.putsOff():
+		case s.steady && s.putsOff():
 			wait, why = time.Second, skippedAlone
 			return false
 		case !s.steady && !s.alone():
@@ -128,7 +131,8 @@ func (s *sweep) putsOff() bool {
 		s.suspected = now
 	}
 	s.suspectSeen = now
-	return now.Sub(s.suspected) < suspectPatience
+	waited := now.Sub(s.suspected)
+	return waited < suspectCalm || s.busy() > 0 && waited < suspectPatience
 }
 
 // over waits until the attempt that has just begun is over. A Run does not wait
