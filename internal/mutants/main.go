@@ -82,7 +82,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a poison intent among the others", promise: "P12: bounded", file: "sweep.go",
-		old: "if !in.Claimed || in.Deaths == 0 || in.State.Final() {", new: "if true {",
+		old: "if !suspect(in) {", new: "if true {",
 		command: test("TestRunSendsSuspects|O20"), evidence: failed,
 	},
 	{
