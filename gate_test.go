@@ -3,6 +3,7 @@ package idem
 import (
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,8 +37,8 @@ func TestRunGoesOnBesideABadDestination(t *testing.T) {
 				defer r.running()()
 				time.Sleep(5 * time.Second)
 				assert.Equal(t, 20, r.settled(good), "of the good destination")
-				assert.LessOrEqual(t, base.most["bad.example"], sweepPerGate)
-				assert.LessOrEqual(t, base.most["all"], sweepAttempts)
+				assert.LessOrEqual(t, base.atMost("bad.example"), sweepPerGate)
+				assert.LessOrEqual(t, base.atMost("all"), sweepAttempts)
 			})
 		})
 	}
@@ -59,11 +60,11 @@ func TestRunIsBounded(t *testing.T) {
 			r.prepare(fmt.Sprintf("http://host-%d.example/charges", i), orders(fmt.Sprint("host-", i), 20)...)
 		}
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, sweepAttempts, base.most["all"])
+		assert.Equal(t, sweepAttempts, base.atMost("all"))
 		time.Sleep(20 * time.Minute)
 		stop()
 		for i := range 8 {
-			assert.Equal(t, sweepPerGate, base.most[fmt.Sprintf("host-%d.example", i)])
+			assert.Equal(t, sweepPerGate, base.atMost(fmt.Sprintf("host-%d.example", i)))
 			assert.Equal(t, 20, base.to(fmt.Sprintf("host-%d.example", i)))
 		}
 	})
@@ -74,8 +75,13 @@ func TestRunIsBounded(t *testing.T) {
 func TestRunKeepsToTheRetryBudget(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
-		down := status(503)
-		base := &starts{answer: func(req *http.Request) (*http.Response, error) { return down(req) }}
+		var up atomic.Bool
+		base := &starts{answer: func(req *http.Request) (*http.Response, error) {
+			if up.Load() {
+				return status(200)(req)
+			}
+			return status(503)(req)
+		}}
 		r.transport.Base = base
 		r.transport.Retry.ResumeAttempts = 1000
 		names := orders("order", 100)
@@ -85,7 +91,7 @@ func TestRunKeepsToTheRetryBudget(t *testing.T) {
 		sent := base.to("provider.example")
 		assert.LessOrEqual(t, sent, budgetBurst+301)
 		assert.Greater(t, sent, 200, "it is asked once a second")
-		down = status(200)
+		up.Store(true)
 		time.Sleep(5 * time.Minute)
 		assert.Equal(t, 100, r.settled(names))
 	})

@@ -118,6 +118,12 @@ func (s *starts) note(path string) {
 	s.at, s.paths = append(s.at, time.Now()), append(s.paths, path)
 }
 
+func (s *starts) atMost(host string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most[host]
+}
+
 func (s *starts) to(host string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
