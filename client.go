@@ -31,7 +31,8 @@ type Client struct {
 	// a panic or a crash it is told again, with back-off (so at least once), by
 	// one process at a time for each operation, older generations first. The
 	// intent comes with its Outcome. ctx is that of Resume or Run. nil means
-	// that nothing is owed for what settles meanwhile.
+	// that nothing more is owed: what a client with an OnSettled prepared stays
+	// owed, whoever settles it, until one takes it.
 	OnSettled func(ctx context.Context, in Intent) error
 	// Verify looks at the provider's side, with a read, whether the effect of an
 	// intent is there: StateSucceeded with proof, StateUnknown without. Resume

@@ -33,8 +33,8 @@ type Report struct {
 // and its intents become due later. An intent whose process died during the
 // attempt is sent alone, after all others.
 //
-// It returns an error only where the journal failed or ctx ended; the Report
-// says then what was done until there.
+// It returns an error only where the journal failed, ctx ended or the client was
+// shut down ([ErrClosed]); the Report says then what was done until there.
 func (c *Client) Resume(ctx context.Context) (Report, error) {
 	s, leave, err := c.sweep(ctx, "resume")
 	if err != nil {
@@ -114,10 +114,10 @@ func (c *Client) resume(s *sweep, in Intent, sent func()) {
 		switch {
 		case after.State.Final():
 			r.Settled++
-		case after.State == StateHeld && !s.steady: // a Run has nobody to give it to
-			r.Held = append(r.Held, after)
-		default:
+		case after.State != StateHeld:
 			r.Waiting++
+		case !s.steady: // a Run has nobody to give it to
+			r.Held = append(r.Held, after)
 		}
 	})
 	if failure := a.result.err; failure != nil && errors.Is(failure, ErrJournal) {

@@ -265,9 +265,11 @@ func expiry(firstSent time.Time, kept time.Duration) time.Time {
 	if kept <= 0 {
 		return firstSent.Add(maxUnknownRetention)
 	}
-	margin := max(min(maxMargin, kept/10), minMargin)
-	return firstSent.Add(kept - margin)
+	return firstSent.Add(kept - margin(kept))
 }
+
+// margin is what is kept of a key's life for clocks that differ.
+func margin(kept time.Duration) time.Duration { return max(min(maxMargin, kept/10), minMargin) }
 
 // lastSend is the expiry under the stricter of the stored and today's contract.
 func lastSend(in Intent, c *contract.Contract) time.Time {
@@ -306,7 +308,7 @@ func admit(in Intent, c *contract.Contract, p RetryPolicy, resumed, resumeUnname
 		return admission{why: in.HoldReason}
 	case in.Doubt && !keyed(in, c):
 		return refuse(HoldNoContract)
-	case in.Doubt && in.FirstSent.After(now.Add(maxMargin)): // the clock was ahead then, or is behind
+	case in.Doubt && in.FirstSent.After(now.Add(margin(in.Retention))): // the clock was ahead then, or is behind
 		return refuse(HoldClock)
 	case in.Doubt && !now.Add(remaining(in, now)).Before(lastSend(in, c)): // when it would be sent
 		return refuse(HoldExpired)
