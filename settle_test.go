@@ -288,3 +288,15 @@ func snake(s string) string {
 	}
 	return b.String()
 }
+
+// A first attempt that is dated ahead of now by more than the key's own margin
+// was timed by a clock that cannot be trusted.
+func TestAdmitFirstSentAhead(t *testing.T) {
+	now := time.Now()
+	c := contract.Keyed("Idempotency-Key", 5*time.Minute)
+	in := Intent{State: StateUnknown, Doubt: true, Place: c.Key, Retention: c.Retention}
+	for ahead, want := range map[time.Duration]HoldReason{20 * time.Second: "", 40 * time.Second: HoldClock} {
+		in.FirstSent = now.Add(ahead)
+		assert.Equal(t, want, admit(in, c, RetryPolicy{}, false, false, now).why, "%s ahead", ahead)
+	}
+}
