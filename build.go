@@ -40,6 +40,7 @@ func (x *exchange) build() (*http.Request, error) {
 		return nil, err
 	}
 	x.setKey(req)
+	x.setCompanions(req.Header)
 	return req, nil
 }
 
@@ -85,16 +86,35 @@ func (x *exchange) addCredentials(req *http.Request) error {
 // setKey writes the key into its place.
 func (x *exchange) setKey(req *http.Request) {
 	if header := x.in.Place.Header; header != "" {
-		for name := range req.Header {
-			if strings.EqualFold(name, header) {
-				delete(req.Header, name)
-			}
-		}
-		req.Header[http.CanonicalHeaderKey(header)] = []string{x.in.Place.Format(x.in.Key)}
+		setHeader(req.Header, header, x.in.Place.Format(x.in.Key))
 	}
 	if req.Body == http.NoBody {
 		hideFromReplay(req.Header)
 	}
+}
+
+// setCompanions writes the headers that go with the key.
+func (x *exchange) setCompanions(h http.Header) {
+	if !keyed(x.in, x.contract) {
+		return
+	}
+	first := x.in.FirstSent
+	if first.IsZero() {
+		first = x.at
+	}
+	for _, c := range x.contract.Companions {
+		setHeader(h, c.Header, c.Text(first, x.at))
+	}
+}
+
+// setHeader replaces a header in whatever spelling it is there.
+func setHeader(h http.Header, name, value string) {
+	for have := range h {
+		if strings.EqualFold(have, name) {
+			delete(h, have)
+		}
+	}
+	h[http.CanonicalHeaderKey(name)] = []string{value}
 }
 
 // hideFromReplay spells the headers in lower case by which net/http knows a

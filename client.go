@@ -248,7 +248,7 @@ func (c *Client) Continue(ctx context.Context, operation string) (*http.Response
 	if err != nil {
 		return nil, failed(in, ErrUnknownOutcome, err, "the stored request cannot be sent")
 	}
-	x.contract = t.contractOf(req)
+	x.contract = t.contracts().Resolve(req)
 	a := x.join()
 	resp, failure := a.give(req, x)
 	return c.outcome(operation, resp, failure, a.result)

@@ -126,7 +126,7 @@ func (c *Client) decide(ctx context.Context, seen Intent, by, note string, chang
 		return refuse("a call is at it", ErrBusy)
 	}
 	next := seen
-	if text := change(&next, t.contractOf(req), t.clock.Now()); text != "" {
+	if text := change(&next, t.contracts().Resolve(req), t.clock.Now()); text != "" {
 		return refuse(text, nil)
 	}
 	next.By, next.Note, next.Claimed = by, note, false

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -39,14 +40,23 @@ func (t *Transport) newExchange(req *http.Request, c *contract.Contract) (*excha
 		x.want.Provider = c.Name
 	}
 	keys := c != nil && !c.NoKeys
-	key, err := callersKey(req, c)
+	if keys && c.Key.Header == "" { // then the key is looked for in the body too
+		if err := x.takeBody(); err != nil {
+			return x, err
+		}
+		if asksForToken(req, x.body) {
+			x.passes = x.whole(t.base().RoundTrip)
+			return x, nil
+		}
+	}
+	key, err := x.callersKey()
 	if err != nil {
 		return x, err
 	}
 	switch {
 	case name != "" || key != "":
 	case req.Method == http.MethodPut || req.Method == http.MethodDelete:
-		x.passes = t.passRepeatable
+		x.passes = x.whole(t.passRepeatable)
 		return x, nil
 	case t.RequireOperation:
 		return x, fmt.Errorf("%w: use WithOperation or Client.Do, since Transport.RequireOperation is set", ErrNoOperation)
@@ -62,26 +72,53 @@ func (t *Transport) newExchange(req *http.Request, c *contract.Contract) (*excha
 }
 
 // callersKey is the key that the caller or an SDK set; empty: none.
-func callersKey(req *http.Request, c *contract.Contract) (string, error) {
+func (x *exchange) callersKey() (string, error) {
+	c := x.contract
 	if c == nil || c.NoKeys {
 		return "", nil
 	}
-	values := headerValues(req.Header, c.Key.Header)
-	switch len(values) {
-	case 0:
-		return "", nil
-	case 1:
-	default:
-		return "", fmt.Errorf("request has %d %s headers", len(values), c.Key.Header)
+	key, found, err := c.Key.Find(x.req.Header, x.req.URL, x.body)
+	if err != nil || !found {
+		return "", err
 	}
-	key, err := c.Key.Parse(values[0])
-	if err == nil {
-		err = c.CheckKey(key)
-	}
-	if err != nil {
-		return "", fmt.Errorf("the key in header %s is not valid: %w", c.Key.Header, err)
+	if err := c.CheckKey(key); err != nil {
+		return "", fmt.Errorf("the key in %s is not valid: %w", c.Key, err)
 	}
 	return key, nil
+}
+
+// takeBody reads the request's body, once, after a look at the rest.
+func (x *exchange) takeBody() (err error) {
+	if x.bodyRead {
+		return nil
+	}
+	if err := checkRequest(x.req); err != nil {
+		return err
+	}
+	x.bodyRead = true
+	x.body, err = readBody(x.ctx, x.req, x.t.maxRequestBody())
+	return err
+}
+
+// whole gives the request back the body that was read, if it was, for a way
+// around the journal.
+func (x *exchange) whole(pass func(*http.Request) (*http.Response, error)) func(*http.Request) (*http.Response, error) {
+	if !x.bodyRead {
+		return pass
+	}
+	return func(req *http.Request) (*http.Response, error) {
+		again := req.Clone(req.Context())
+		again.Body, again.GetBody = http.NoBody, nil
+		if len(x.body) > 0 {
+			again.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
+			again.Body, _ = again.GetBody()
+		}
+		resp, err := pass(again)
+		if resp != nil {
+			resp.Request = req
+		}
+		return resp, err
+	}
 }
 
 func (t *Transport) scope(ctx context.Context) string {
@@ -94,20 +131,15 @@ func (t *Transport) scope(ctx context.Context) string {
 // describe reads the request into the intent that it wants.
 func (x *exchange) describe(key string) error {
 	t, req, c := x.t, x.req, x.contract
-	if err := checkRequest(req); err != nil {
-		return err
-	}
 	if key != "" {
 		x.want.Key = key
 		x.want.Adopted = adoptedIdentity(x.want.Scope, req, key, c)
 	}
-	x.bodyRead = true
-	body, err := readBody(x.ctx, req, t.maxRequestBody())
-	if err != nil {
+	if err := x.takeBody(); err != nil {
 		return safe(err, req, key, t.Secrets...)
 	}
-	if asksForToken(req, body) {
-		x.passes = func(req *http.Request) (*http.Response, error) { return t.passRead(req, body) }
+	if asksForToken(req, x.body) {
+		x.passes = x.whole(t.base().RoundTrip)
 		return nil
 	}
 	if t.Journal == nil {
@@ -124,17 +156,35 @@ func (x *exchange) describe(key string) error {
 	if want.Operation != "" {
 		want.Renews, _ = x.ctx.Value(renewKey{}).(string)
 	}
+	target, body := req.URL, x.body
 	if key != "" {
 		want.Credential = credentialDigest(req, want.Place.Header, t.Secrets, nil)
-	} else if want.Key, err = x.newKey(); err != nil {
+	} else if err := x.giveKey(&target, &body); err != nil {
 		return err
 	}
 	want.URL = shownURL(req.URL)
-	want.Fingerprint = fingerprint(req, body, c)
-	stored := &StoredRequest{URL: storedURL(req.URL), Host: otherHost(req), Body: body}
+	want.Fingerprint = fingerprint(req, x.body, c)
+	stored := &StoredRequest{URL: storedURL(target), Host: otherHost(req), Body: body}
 	stored.Header, want.Withheld = splitHeader(req, want.Place.Header, t.Secrets)
 	want.Request = stored
 	return nil
+}
+
+// giveKey gives a request that came without one its key, and puts it into the
+// URL or the body where its place is there.
+func (x *exchange) giveKey(target **url.URL, body *[]byte) (err error) {
+	place := x.want.Place
+	if place != (contract.Place{}) && x.contract.Form == contract.Issued {
+		return fmt.Errorf("contract %q takes only a key that the provider has issued: the request must have it in %s", x.contract.Name, place)
+	}
+	if x.want.Key, err = x.newKey(); err != nil || place.Pointer == "" && place.Param == "" {
+		return err
+	}
+	if name := signedBy(x.req.Header); name != "" {
+		return fmt.Errorf("the key belongs into %s, but the header %s signs the request as it is: set the key before signing", place, name)
+	}
+	*target, *body, err = place.Put(*target, firstValue(x.req.Header, "Content-Type"), *body, x.want.Key)
+	return err
 }
 
 // newKey is the key of a new generation: random, or what Transport.Key derives

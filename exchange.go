@@ -23,6 +23,7 @@ type exchange struct {
 	call     *call
 	want     Intent
 	passes   func(*http.Request) (*http.Response, error) // not journaled: goes this way instead
+	body     []byte                                      // of req
 	bodyRead bool                                        // and closed
 
 	authorize  func(*http.Request, Intent) error            // credentials where req is nil
@@ -33,6 +34,7 @@ type exchange struct {
 	target     *url.URL                                     // where the hop goes; nil: the stored URL
 	targetHost string                                       // the Host header there, where it is not the URL's
 	hops       int                                          // followed by ourselves
+	at         time.Time                                    // when this attempt was made
 
 	in    Intent // as claimed
 	ours  bool   // nobody asked for the wait that it is in
@@ -89,6 +91,7 @@ func (x *exchange) attempts() *answer {
 		if a := x.admit(); a != nil {
 			return a
 		}
+		x.at = x.t.clock.Now()
 		req, err := x.build()
 		if err != nil {
 			return x.lacksCredentials(err)
@@ -199,6 +202,8 @@ func (x *exchange) admit() *answer {
 		return x.refused(may)
 	case x.hop != nil && origin(x.target) != origin(x.req.Response.Request.URL):
 		return x.end("redirect_refused", fmt.Errorf("redirect to another origin, %s: the key, the headers and the body stay home", origin(x.target)))
+	case x.hop != nil && !x.aim():
+		return x.end("redirect_refused", errors.New("redirect to a query that cannot carry the key"))
 	case !x.resumed && x.made() >= x.t.Retry.maxAttempts():
 		return x.end("attempts_used_up", errors.New("this call has used up its attempts (RetryPolicy.MaxAttempts)"))
 	case !x.patient(may.wait):
@@ -244,7 +249,7 @@ func (x *exchange) count() *answer {
 		next.Resumes = 0
 	}
 	if next.FirstSent.IsZero() {
-		next.FirstSent = x.t.clock.Now()
+		next.FirstSent = x.at // as its companion headers say
 		next.Expires = lastSend(next, x.contract)
 	}
 	next.Settled, next.Due, next.Wait = time.Time{}, time.Time{}, 0

@@ -310,7 +310,7 @@ func rowOf(in *Intent) (*sqlite.Row, error) {
 	r := &sqlite.Row{
 		Scope: in.Scope, Operation: in.Operation, Key: in.Key, Adopted: in.Adopted, Credential: in.Credential,
 		Name: in.Name, Provider: in.Provider, Method: in.Method, URL: in.URL, Fingerprint: in.Fingerprint,
-		Place: in.Place.Header, Encoding: string(in.Place.Encoding), Retention: int64(in.Retention),
+		Place: in.Place.String(), Encoding: string(in.Place.Encoding), Retention: int64(in.Retention),
 		Renews: in.Renews, Created: nanos(in.Created), Status: statusOf(in),
 	}
 	if r.State == "" {
@@ -370,6 +370,10 @@ func changeOf(next *Intent, a *Attempt) (*sqlite.Change, error) {
 }
 
 func intentOf(r *sqlite.Row) (Intent, error) {
+	place, err := contract.ParsePlace(r.Place, contract.Encoding(r.Encoding))
+	if err != nil {
+		return Intent{}, fmt.Errorf("read the key's place: %w", err)
+	}
 	in := Intent{
 		ID: strconv.FormatInt(r.ID, 10), Scope: r.Scope, Operation: r.Operation, Key: r.Key,
 		Generation: int(r.Generation), Name: r.Name, Provider: r.Provider, Method: r.Method, URL: r.URL,
@@ -377,7 +381,7 @@ func intentOf(r *sqlite.Row) (Intent, error) {
 		Deaths: int(r.Deaths), Resumes: int(r.Resumes), Created: instant(r.Created), FirstSent: instant(r.FirstSent),
 		Due: instant(r.Due), Wait: time.Duration(r.Wait), Expires: instant(r.Expires), Settled: instant(r.Settled),
 		By: r.By, Note: r.Note, Version: r.Version, Fingerprint: r.Fingerprint, Adopted: r.Adopted,
-		Credential: r.Credential, Place: contract.Place{Header: r.Place, Encoding: contract.Encoding(r.Encoding)},
+		Credential: r.Credential, Place: place,
 		Retention: time.Duration(r.Retention), Renews: r.Renews, Owned: r.Owned, Prepared: r.Prepared, Notify: r.Notify,
 	}
 	if r.Withheld != "" {

@@ -1,7 +1,6 @@
 package idem
 
 import (
-	"bytes"
 	"io"
 	"log/slog"
 	"net/http"
@@ -30,21 +29,6 @@ func (t *Transport) passOnce(req *http.Request) (*http.Response, error) {
 	return t.passAgain(req, true, func(_ *http.Response, trace *wire, err error) bool {
 		return err != nil && !permanent(err) && trace.phase(err) == phaseNotSent
 	})
-}
-
-// passRead sends a request whose body was read.
-func (t *Transport) passRead(req *http.Request, body []byte) (*http.Response, error) {
-	again := req.Clone(req.Context())
-	again.Body = http.NoBody
-	if len(body) > 0 {
-		again.Body = io.NopCloser(bytes.NewReader(body))
-	}
-	again.GetBody = nil
-	resp, err := t.base().RoundTrip(again)
-	if resp != nil {
-		resp.Request = req
-	}
-	return resp, err
 }
 
 // passAgain sends req up to MaxAttempts times, while again says so.

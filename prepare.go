@@ -96,7 +96,7 @@ func (c *Client) preparation(operation string, req *http.Request) (*exchange, er
 		return nil, err
 	}
 	ctx := context.WithValue(req.Context(), callKey{}, &call{operation: operation, explicit: true})
-	x, err := t.newExchange(req.WithContext(ctx), t.contractOf(req))
+	x, err := t.newExchange(req.WithContext(ctx), t.contracts().Resolve(req))
 	switch {
 	case err != nil:
 		return x, err

@@ -46,11 +46,34 @@ func hopTarget(resp *http.Response) (*url.URL, error) {
 	return target, nil
 }
 
+// keyedTarget is the redirect's target with the key, where it goes into the
+// query. A key in the body is in the stored one.
+func (x *exchange) keyedTarget(target *url.URL) (*url.URL, error) {
+	if x.in.Place.Param == "" {
+		return target, nil
+	}
+	stored := x.in.Request
+	target, _, err := x.in.Place.Put(target, firstValue(stored.Header, "Content-Type"), stored.Body, x.in.Key)
+	return target, err
+}
+
+// aim gives a hop's target the key; false where that cannot be.
+func (x *exchange) aim() bool {
+	target, err := x.keyedTarget(x.target)
+	if err == nil {
+		x.target = target
+	}
+	return err == nil
+}
+
 const maxHops = 10
 
 // follow goes on to a redirect's target where no http.Client does.
 func (x *exchange) follow(next Intent, s sent, v verdict, done Attempt) *answer {
 	target, err := hopTarget(s.resp)
+	if err == nil {
+		target, err = x.keyedTarget(target)
+	}
 	if err != nil {
 		return x.conclude(next, v, done, s)
 	}

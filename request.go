@@ -222,6 +222,31 @@ func headerValues(h http.Header, name string) []string {
 	return all
 }
 
+func firstValue(h http.Header, name string) string {
+	if values := headerValues(h, name); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// signedBy names a header that a change of the URL or the body would make
+// wrong: a digest of the body (RFC 9530, RFC 1864) or a signature over both
+// (RFC 9421, AWS Signature Version 4, and what calls itself one).
+func signedBy(h http.Header) string {
+	for name, values := range h {
+		lower := strings.ToLower(name)
+		switch {
+		case lower == "content-md5", lower == "digest", lower == "content-digest", lower == "repr-digest",
+			lower == "x-amz-content-sha256", strings.Contains(lower, "signature"), strings.Contains(lower, "hmac"):
+			return name
+		case lower == "authorization" && len(values) > 0 &&
+			(strings.HasPrefix(values[0], "AWS4-") || strings.HasPrefix(values[0], "Signature ")):
+			return name
+		}
+	}
+	return ""
+}
+
 // digest writes length-prefixed fields, so that no two lists of fields give
 // the same bytes.
 type digest struct{ hash.Hash }
@@ -245,14 +270,21 @@ func (d digest) headers(h http.Header, names []string) {
 }
 
 // fingerprint is what makes a request the same request: method, URL, Host,
-// body and the contract's scope headers. The key is not part of it.
+// body and the contract's scope headers. The key is not part of it, unless it
+// is one that the provider issued, which says what the request is about.
 func fingerprint(req *http.Request, body []byte, c *contract.Contract) []byte {
+	query := req.URL.RawQuery
+	if c != nil && !c.NoKeys && c.Form != contract.Issued {
+		var u *url.URL
+		u, body = c.Key.Blank(req.URL, firstValue(req.Header, "Content-Type"), body)
+		query = u.RawQuery
+	}
 	d := digest{sha256.New()}
 	d.field("idem fingerprint 1")
 	d.field(req.Method)
 	d.field(origin(req.URL))
 	d.field(req.URL.EscapedPath())
-	d.field(req.URL.RawQuery)
+	d.field(query)
 	d.field(otherHost(req))
 	d.bytes(body)
 	if c != nil {

@@ -97,7 +97,7 @@ func (c *Client) resume(s *sweep, in Intent, sent func()) {
 	if req, err := t.asRequest(s.ctx, in); err != nil {
 		a = x.refused(admission{hold: HoldChecksum, why: HoldChecksum})
 	} else {
-		x.contract = t.contractOf(req)
+		x.contract = t.contracts().Resolve(req)
 		judged = true // from here on, pursue cares
 		a = x.pursue()
 	}

@@ -57,7 +57,7 @@ func settle(in Intent, c *contract.Contract, e ending) verdict {
 // keyed reports whether the server is known to honour in's key: its place was
 // known when it was made, and the contract of today agrees.
 func keyed(in Intent, c *contract.Contract) bool {
-	return in.Place.Header != "" && c != nil && !c.NoKeys
+	return in.Place != (contract.Place{}) && c != nil && !c.NoKeys
 }
 
 func judge(keys bool, c *contract.Contract, e ending, doubt bool) verdict {

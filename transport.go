@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -139,7 +140,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if safeMethod(req.Method) {
 		return t.passRepeatable(req)
 	}
-	x, err := t.newExchange(req, t.contractOf(req))
+	x, err := t.newExchange(req, t.contracts().Resolve(req))
 	if err != nil {
 		if !x.bodyRead { // reading it closes it
 			closeBody(req)
@@ -188,16 +189,6 @@ func (t *Transport) contracts() contract.Resolver {
 		return t.Contracts
 	}
 	return contract.Known
-}
-
-// contractOf is the contract that req is sent by. One whose keys go elsewhere
-// than into a header counts as none: no key can be put in.
-func (t *Transport) contractOf(req *http.Request) *contract.Contract {
-	c := t.contracts().Resolve(req)
-	if c != nil && !c.NoKeys && c.Key.Header == "" && (c.Key.Pointer != "" || c.Key.Param != "") {
-		return nil
-	}
-	return c
 }
 
 func (t *Transport) maxRequestBody() int64  { return bodyLimit(t.MaxRequestBody) }
@@ -268,10 +259,17 @@ func safeMethod(m string) bool {
 
 // claim rides in an attempt's context: an idem layer below passes the attempt
 // through, and nothing else.
-type claim struct{ header, key string }
+type claim struct {
+	header, key string   // the attempt's key; no header: it is elsewhere, or nowhere
+	method      string   // of the attempt
+	url         *url.URL // of the attempt
+}
 
 func (c claim) of(req *http.Request) bool {
-	return c.header == "" || slices.Contains(headerValues(req.Header, c.header), c.key)
+	if c.header != "" {
+		return slices.Contains(headerValues(req.Header, c.header), c.key)
+	}
+	return req.Method == c.method && req.URL != nil && origin(req.URL) == origin(c.url) && req.URL.Path == c.url.Path
 }
 
 // attemptContext is an attempt's context. What the caller said of its own
@@ -312,7 +310,9 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 		defer timer.Stop()
 	}
 	trace := wire{sent: x.sent}
-	marked := &attemptContext{Context: own, claim: claim{header: x.in.Place.Header, key: x.in.Place.Format(x.in.Key)}}
+	marked := &attemptContext{Context: own, claim: claim{
+		header: x.in.Place.Header, key: x.in.Place.Format(x.in.Key), method: req.Method, url: req.URL,
+	}}
 	resp, err := t.base().RoundTrip(req.WithContext(httptrace.WithClientTrace(marked, trace.hooks())))
 	if err == nil && resp == nil {
 		err = errors.New("the base transport returned neither a response nor an error")

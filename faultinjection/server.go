@@ -242,8 +242,8 @@ func (s *Server) arrival(r *http.Request, body []byte) Arrival {
 		Method: r.Method, URI: r.RequestURI, Host: r.Host,
 		Header: r.Header.Clone(), Body: body, At: s.now().UTC(),
 	}
-	if s.contract != nil && s.contract.Key.Header != "" {
-		a.Keys = r.Header.Values(s.contract.Key.Header)
+	if s.contract != nil {
+		a.Keys = keysOf(s.contract.Key, r, body)
 	}
 	if s.Operation != nil {
 		a.Operation = s.Operation(r, body)
@@ -309,12 +309,25 @@ func (s *Server) takesKey(r *http.Request) bool {
 	return here.Resolve(r) != nil
 }
 
+// keysOf are the keys that came with a request, as they are written there; in a
+// body or a query that cannot be read there is none.
+func keysOf(place contract.Place, r *http.Request, body []byte) []string {
+	if place.Header != "" {
+		return r.Header.Values(place.Header)
+	}
+	key, found, err := place.Find(r.Header, r.URL, body)
+	if err != nil || !found {
+		return nil
+	}
+	return []string{place.Format(key)}
+}
+
 // key reads the one key of a request, or says what is wrong with it.
 func (s *Server) key(values []string) (key, wrong string) {
-	name := s.contract.Key.Header
+	name := s.contract.Key.String()
 	switch len(values) {
 	case 0:
-		return "", "the header " + name + " is missing"
+		return "", "the key in " + name + " is missing"
 	case 1:
 	default:
 		return "", "more than one " + name

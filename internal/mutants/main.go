@@ -36,8 +36,8 @@ const failed = "--- FAIL"
 var mutants = []mutant{
 	{
 		name: "mint in the loop", promise: "P2: one key", file: "build.go",
-		old:     "[]string{x.in.Place.Format(x.in.Key)}",
-		new:     "[]string{func() string { key, _ := mintKey(); return x.in.Place.Format(key) }()}",
+		old:     "setHeader(req.Header, header, x.in.Place.Format(x.in.Key))",
+		new:     "key, _ := mintKey(); setHeader(req.Header, header, x.in.Place.Format(key))",
 		command: test("O12|O15|O38|O55|EverySecondAnswerLost"), evidence: failed,
 	},
 	{
