@@ -40,7 +40,8 @@ type Client struct {
 	// is held in doubt, at growing intervals from a minute to six hours. "Not
 	// there" settles nothing: it only lets a resend go on that is allowed anyway.
 	// After an error the resend waits, as one of the ResumeAttempts. ctx ends
-	// after RetryPolicy.AttemptTimeout (zero: 30 s). nil means no look.
+	// after RetryPolicy.AttemptTimeout (zero: 30 s). [VerifyByRead] makes one
+	// from what contracts know. nil means no look.
 	Verify func(ctx context.Context, in Intent) (State, error)
 
 	mu       sync.Mutex

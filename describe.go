@@ -150,7 +150,7 @@ func (x *exchange) describe(key string) error {
 	want.Created = t.clock.Now()
 	want.FirstSent = want.Created
 	if c != nil && !c.NoKeys {
-		want.Place, want.Retention = c.Key, c.Retention
+		want.Place, want.Retention = c.Key, retention(c)
 		want.Expires = lastSend(*want, c)
 	}
 	if want.Operation != "" {

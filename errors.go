@@ -145,7 +145,7 @@ func heldText(why HoldReason) string {
 // holdText says of each reason why nothing is sent, and what would help.
 var holdText = map[HoldReason]string{
 	HoldExpired:          "the provider may have forgotten the key, so that sending again could execute twice; look at the provider's side, then decide",
-	HoldStoredFailure:    "the provider stored a failure under this key and would only repeat it; look at the provider's side, then decide",
+	HoldStoredFailure:    "the provider stored a failure under this key and would only repeat it, or says that sending again does not help; look at the provider's side, then decide",
 	HoldExhausted:        "resume has used up its attempts (RetryPolicy.ResumeAttempts); release it to go on",
 	HoldPoison:           "its processes kept dying during the attempt (RetryPolicy.MaxDeaths); find out why, then release it",
 	HoldCredentials:      "credentials are missing or were refused; supply new ones (Client.Authorize), then release it",

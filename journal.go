@@ -161,7 +161,7 @@ type HoldReason string
 
 const (
 	HoldExpired          HoldReason = "expired"           // the provider may have forgotten the key, so a resend could execute twice
-	HoldStoredFailure    HoldReason = "stored_failure"    // the provider stored a failure and will only repeat it
+	HoldStoredFailure    HoldReason = "stored_failure"    // the provider stored a failure and will only repeat it, or says so of sending again
 	HoldExhausted        HoldReason = "exhausted"         // resume used up its attempts
 	HoldPoison           HoldReason = "poison"            // its owners kept dying during the attempt
 	HoldCredentials      HoldReason = "credentials"       // credentials are missing or refused

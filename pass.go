@@ -1,11 +1,14 @@
 package idem
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptrace"
 	"time"
+
+	"github.com/idem-go/idem/contract"
 )
 
 // This file is for requests that are not journaled. They pass as if the
@@ -117,6 +120,19 @@ func withoutCopiedKey(req *http.Request) *http.Request {
 		}
 	}
 	return clean
+}
+
+// tellMisfit says that the policy leaves no time for a resend before the key is
+// forgotten.
+func (t *Transport) tellMisfit(c *contract.Contract) {
+	p, kept := t.Retry, retention(c)
+	first := p.attemptTimeout(c) + max(p.minBackoff(), c.MinDelay)
+	if c.NoKeys || kept <= 0 || first < kept-margin(kept) {
+		return
+	}
+	t.log().LogAttrs(context.Background(), slog.LevelWarn,
+		"an attempt that times out and the shortest wait after it outlive the key: such an operation is held, and never sent again by itself",
+		slog.String("contract", c.Name), slog.Duration("retention", kept), slog.Duration("attempt and wait", first))
 }
 
 // tellOnce says once per host that no contract is known for it.

@@ -154,11 +154,12 @@ func judgeAdvice(c *contract.Contract, e ending, doubt bool) (verdict, bool) {
 	case c.ShouldRetry.Header == "" || advice == "":
 	case advice == c.ShouldRetry.Yes:
 		return lost("retry_advised", mayHaveRun), true
-	case advice == c.ShouldRetry.No && e.status >= 500 && c.StoresServerErrors:
-		return verdict{state: StateHeld, doubt: true, hold: HoldStoredFailure, decision: "stored_failure"}, true
 	case advice == c.ShouldRetry.No:
 		v := judgeStatus(e, doubt)
 		v.again = false
+		if e.status >= 500 && (v.state == StateUnknown || c.StoresServerErrors) { // more sends would not help
+			v = verdict{state: StateHeld, doubt: true, hold: HoldStoredFailure, decision: "stored_failure"}
+		}
 		return v, true
 	}
 	switch {
@@ -252,6 +253,7 @@ func retryable(status int) bool {
 // The retention stop (P7).
 const (
 	maxUnknownRetention = time.Hour        // resends under a key whose life is not known
+	maxRetention        = 720 * time.Hour  // of a key that never expires: then a person looks
 	maxMargin           = 10 * time.Minute // before the end of a known one
 	minMargin           = 30 * time.Second
 )
@@ -271,13 +273,21 @@ func expiry(firstSent time.Time, kept time.Duration) time.Time {
 // margin is what is kept of a key's life for clocks that differ.
 func margin(kept time.Duration) time.Duration { return max(min(maxMargin, kept/10), minMargin) }
 
+// retention is how long a key of c is trusted; zero: not known.
+func retention(c *contract.Contract) time.Duration {
+	if c.Retention == 0 && c.AfterExpiry == contract.NeverExpires {
+		return maxRetention
+	}
+	return c.Retention
+}
+
 // lastSend is the expiry under the stricter of the stored and today's contract.
 func lastSend(in Intent, c *contract.Contract) time.Time {
 	last := expiry(in.FirstSent, in.Retention)
 	if c == nil {
 		return last
 	}
-	if today := expiry(in.FirstSent, c.Retention); today.Before(last) {
+	if today := expiry(in.FirstSent, retention(c)); today.Before(last) {
 		return today
 	}
 	return last

@@ -231,7 +231,9 @@ func (t *Transport) valid(c *contract.Contract) error {
 	err := c.Validate()
 	if t.checkedN.Load() < maxTold { // a resolver may make a new one each time
 		t.checkedN.Add(1)
-		t.checked.Store(c, err)
+		if _, seen := t.checked.Swap(c, err); !seen && err == nil {
+			t.tellMisfit(c)
+		}
 	}
 	return err
 }

@@ -114,6 +114,13 @@ var Increase = &Contract{
 	ShouldRetry: stainlessAdvice,
 	Waits:       stainlessWaits,
 
+	// Every list filters by the key, and every object shows its own:
+	// documentation/idempotency-keys, read 2026-11-30.
+	Read: Read{
+		Path:  "{path}?idempotency_key={key}",
+		Found: Signal{Status: http.StatusOK, Pointer: "/data/*/idempotency_key", Value: "{key}"},
+	},
+
 	Sources: []string{
 		"https://increase.com/documentation/idempotency-keys",
 		"https://github.com/Increase/increase-go/blob/main/internal/requestconfig/requestconfig.go",

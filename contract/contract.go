@@ -94,7 +94,8 @@ type Contract struct {
 	// request's identity.
 	ScopeHeaders []string
 	// Retention is how long the provider remembers a key, the strictest figure
-	// known. Zero means unknown: resends are then allowed for at most one hour.
+	// known. Zero means unknown: resends are then allowed for at most one hour,
+	// and for 30 days where AfterExpiry is NeverExpires.
 	Retention time.Duration
 	// AfterExpiry is what a key that was forgotten does. Zero means unknown,
 	// which is read as ExecutesAgain.
@@ -159,6 +160,10 @@ type Contract struct {
 	// AttemptTimeout is how long one attempt may take where the provider works
 	// longer than usual. Zero means the policy's.
 	AttemptTimeout time.Duration
+
+	// Read finds out whether the effect of a key exists. Zero means that no such
+	// request is known.
+	Read Read
 
 	// Sources are the pages these facts were read from, Checked the day.
 	Sources []string

@@ -48,6 +48,12 @@ var LithicPayments = &Contract{
 
 	Replay: ReplayCurrent,
 
+	// The same files, read 2026-11-30.
+	Read: Read{
+		Path:  "{path}/{key}",
+		Found: Signal{Status: http.StatusOK, Pointer: "/token", Value: "{key}"},
+	},
+
 	Sources: []string{
 		"https://github.com/lithic-com/lithic-go/blob/main/payment.go",
 		"https://github.com/lithic-com/lithic-go/blob/main/booktransfer.go",

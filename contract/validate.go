@@ -33,6 +33,7 @@ func (c *Contract) Validate() error {
 	v.answers(c)
 	v.advice(c)
 	v.statuses(c)
+	v.read(c)
 	if c.Checked != "" {
 		if _, err := time.Parse(time.DateOnly, c.Checked); err != nil {
 			v.add("Checked", c.Checked, "is not a date written YYYY-MM-DD")

@@ -79,6 +79,27 @@ func (v *validation) signal(at string, s Signal, inside200 bool) {
 	v.marker(at+".Header", s.Header)
 }
 
+// read checks Read: its answer must prove this key and no other.
+func (v *validation) read(c *Contract) {
+	r := c.Read
+	if r == (Read{}) {
+		return
+	}
+	if !strings.HasPrefix(r.Path, "/") && !strings.HasPrefix(r.Path, "{path}") {
+		v.add("Read.Path", r.Path, "begins neither with \"/\" nor with \"{path}\"")
+	}
+	if c.NoKeys {
+		v.add("Read.Path", r.Path, "asks for a key, and the server takes none")
+	}
+	if !strings.Contains(r.Found.Value, "{key}") {
+		v.add("Read.Found.Value", r.Found.Value, "does not have \"{key}\" in it, so that another key's effect would be taken for this one's")
+	}
+	if r.Found.Status == 0 {
+		v.add("Read.Found.Status", 0, "is not named")
+	}
+	v.signal("Read.Found", r.Found, true)
+}
+
 func (v *validation) marker(at string, m Marker) {
 	switch {
 	case m == Marker{}:
