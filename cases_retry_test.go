@@ -398,7 +398,7 @@ func TestO61_CancelledWaitsLeaveNothing(t *testing.T) {
 	const calls = 1000
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
-		r.transport.Retry = RetryPolicy{MinBackoff: time.Hour, MaxBackoff: 2 * time.Hour}
+		r.transport.Retry = RetryPolicy{MinBackoff: time.Hour, MaxBackoff: 2 * time.Hour, Budget: 4 * calls}
 		r.transport.Base = answering(answerWith(503))
 		cancelled := func(round string, waiting func(i int) string) {
 			t.Helper()

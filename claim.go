@@ -119,13 +119,16 @@ func (x *exchange) busy(got Intent, why error) *answer {
 	return &answer{err: failure, left: x.ctx.Err() != nil, result: Result{Intent: shown(got), err: failure}}
 }
 
-// noClaim ends a call that could not claim its intent: nothing was sent by it.
-func (x *exchange) noClaim(err error) *answer {
+// noClaim ends a call that could not claim its intent.
+func (x *exchange) noClaim(err error) *answer { return x.unsent(x.leftOrJournal(err)) }
+
+// unsent ends a call that has claimed nothing: nothing was sent by it.
+func (x *exchange) unsent(err error) *answer {
 	in, class := x.t.standing(x.ctx, x.want)
 	if errors.Is(err, ErrUnknownOutcome) {
 		class = ErrUnknownOutcome
 	}
-	failure := refusal(in, class, x.leftOrJournal(err))
+	failure := refusal(in, class, err)
 	return &answer{err: failure, left: x.ctx.Err() != nil, result: Result{Intent: in, err: failure}}
 }
 

@@ -59,14 +59,19 @@ func (x *exchange) conclude(in Intent, v verdict, done Attempt, s sent) *answer 
 }
 
 // causeOf is why an attempt did not settle the intent, fit for a text.
-func (x *exchange) causeOf(s sent) error {
-	if err := s.err; err != nil {
-		return safe(err, s.req, x.in.Key, x.t.Secrets...)
+func (x *exchange) causeOf(s sent) (cause error) {
+	switch {
+	case s.err != nil:
+		cause = safe(s.err, s.req, x.in.Key, x.t.Secrets...)
+	case s.broken != nil:
+		cause = fmt.Errorf("answer %d was cut: %w", s.status, safe(s.broken, s.req, x.in.Key, x.t.Secrets...))
+	default:
+		cause = fmt.Errorf("the server answered %d", s.status)
 	}
-	if s.broken != nil {
-		return fmt.Errorf("answer %d was cut: %w", s.status, safe(s.broken, s.req, x.in.Key, x.t.Secrets...))
+	if s.unpaid != nil {
+		cause = fmt.Errorf("%w; %w", cause, s.unpaid)
 	}
-	return fmt.Errorf("the server answered %d", s.status)
+	return cause
 }
 
 // ended tells observer and log what was recorded.

@@ -39,6 +39,8 @@ type exchange struct {
 	in    Intent // as claimed
 	ours  bool   // nobody asked for the wait that it is in
 	fresh bool   // Begin counted the first attempt already
+	paid  bool   // this resend is out of the retry budget already
+	spent int    // what this call took out of it
 }
 
 // run is the exchange itself.
@@ -47,6 +49,9 @@ func (x *exchange) run() *answer {
 		if last := x.call.last(x.budget(), string(x.want.Fingerprint)); last != nil {
 			return last
 		}
+	}
+	if a := x.heed(); a != nil {
+		return a
 	}
 	if a := x.claim(); a != nil {
 		return a
@@ -141,6 +146,10 @@ func (x *exchange) next(s sent, v verdict, done Attempt) *answer {
 	if !v.again || x.resumed || made >= p.maxAttempts() || !x.patient(wait) || !x.lasts(next, v) {
 		return x.conclude(next, v, done, s)
 	}
+	if s.unpaid = x.overBudget(); s.unpaid != nil {
+		return x.conclude(next, v, done, s)
+	}
+	x.paid = true
 	next, err := x.record(afterAttempt(next, v), &done, true)
 	if err != nil {
 		return x.unrecorded(s, err)
@@ -208,7 +217,14 @@ func (x *exchange) admit() *answer {
 		return x.end("attempts_used_up", errors.New("this call has used up its attempts (RetryPolicy.MaxAttempts)"))
 	case !x.patient(may.wait):
 		return x.end("parked", x.leftOr(fmt.Errorf("not before %s, which is longer than this call waits", x.in.Due.Format(time.RFC3339))))
-	case !sleep(x.ctx, may.wait):
+	}
+	if !x.paid {
+		if err := x.overBudget(); err != nil {
+			return x.end("over_budget", err)
+		}
+	}
+	x.paid = false
+	if !sleep(x.ctx, may.wait) {
 		return x.stay()
 	}
 	return nil
@@ -239,6 +255,7 @@ func (x *exchange) count() *answer {
 	x.call.count(x.budget())
 	if x.fresh { // Begin did it
 		x.fresh = false
+		x.gate().first()
 		return nil
 	}
 	next := x.in

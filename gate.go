@@ -1,6 +1,10 @@
 package idem
 
 import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -23,12 +27,13 @@ const (
 // that this client does not have.
 const longestUntold = time.Hour
 
-// The retry budget of one destination: a burst, a floor that comes back with
-// time, and two for every resend that gets a definite answer. A destination that is
-// down gets a resend a second; one that answers is held back no longer.
+// The retry budget of one destination (RetryPolicy.Budget): a floor that comes
+// back with time, a share of the first attempts, and for every definite answer
+// what its call has taken, and two more. A destination that is down gets a resend a
+// second, and one for ten first attempts; one that answers is held back no longer.
 const (
-	budgetBurst  = 32
 	budgetEvery  = time.Second
+	budgetShare  = 0.1
 	budgetReturn = 2
 )
 
@@ -37,13 +42,15 @@ const maxGates = 1024
 
 // gates are what a transport knows of its destinations.
 type gates struct {
-	mu  sync.Mutex
-	all map[string]*gate
+	mu    sync.Mutex
+	all   map[string]*gate
+	burst float64 // the budget of a destination that was not asked for long
 }
 
 // gate is what is known of one destination: scheme, host and port.
 type gate struct {
 	mu     sync.Mutex
+	burst  float64       // the largest budget
 	budget float64       // resends that may go out now
 	filled time.Time     // when budget was right
 	until  time.Time     // asked for by the server; zero: no pause
@@ -51,6 +58,8 @@ type gate struct {
 	slot   time.Time     // when the last one that was sent away may come back
 	took   time.Duration // by an attempt, on average
 	turn   time.Time     // when the last one that found it busy may come back
+
+	accounts map[string]time.Time // of direct calls, to the end of the pause that each was asked for
 }
 
 // of returns the gate of the destination, at now.
@@ -67,7 +76,7 @@ func (g *gates) of(destination string, now time.Time) *gate {
 			}
 		}
 	}
-	made := &gate{budget: budgetBurst, filled: now}
+	made := &gate{burst: g.burst, budget: g.burst, filled: now}
 	if len(g.all) >= maxGates { // all are in use: this one is not remembered
 		return made
 	}
@@ -83,14 +92,80 @@ func (g *gate) idle(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.fill(now)
-	return g.budget >= budgetBurst && !now.Before(g.until) && !now.Before(g.slot)
+	g.forget(now)
+	return len(g.accounts) == 0 && g.budget >= g.burst && !now.Before(g.until) && !now.Before(g.slot)
 }
 
 func (g *gate) fill(now time.Time) {
 	if passed := now.Sub(g.filled); passed > 0 {
-		g.budget = min(g.budget+passed.Seconds()/budgetEvery.Seconds(), budgetBurst)
+		g.add(passed.Seconds() / budgetEvery.Seconds())
 		g.filled = now
 	}
+}
+
+func (g *gate) add(resends float64) { g.budget = min(g.budget+resends, g.burst) }
+
+// first notes the first attempt of an operation.
+func (g *gate) first() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.add(budgetShare)
+}
+
+// spend takes one resend of a direct call out of the budget, before it waits for
+// its turn, so that those who wait count too.
+func (g *gate) spend(now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.fill(now)
+	if g.budget < 1 {
+		return false
+	}
+	g.budget--
+	return true
+}
+
+// maxAccounts bounds the accounts of one destination whose pause is remembered.
+const maxAccounts = 256
+
+// hush keeps the direct calls of one account away, at most for MaxBackoff.
+func (g *gate) hush(account string, now time.Time, wait time.Duration, p RetryPolicy) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.accounts) >= maxAccounts {
+		g.forget(now)
+	}
+	if len(g.accounts) >= maxAccounts {
+		return
+	}
+	if g.accounts == nil {
+		g.accounts = map[string]time.Time{}
+	}
+	if until := now.Add(min(wait, p.maxBackoff())); until.After(g.accounts[account]) {
+		g.accounts[account] = until
+	}
+}
+
+// forget drops the accounts whose pause is over.
+func (g *gate) forget(now time.Time) {
+	maps.DeleteFunc(g.accounts, func(_ string, until time.Time) bool { return !now.Before(until) })
+}
+
+// hushed is what is left of the pause of an account, which is asked for only
+// where any is paused.
+func (g *gate) hushed(now time.Time, account func() string) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.accounts) == 0 {
+		return 0
+	}
+	who := account()
+	until := g.accounts[who]
+	if !now.Before(until) {
+		delete(g.accounts, who)
+		return 0
+	}
+	return until.Sub(now)
 }
 
 // enter takes one resend out of the budget, or says why not, and when to come
@@ -154,18 +229,22 @@ func (g *gate) pause(now time.Time, wait time.Duration, resumed bool, p RetryPol
 	}
 }
 
-// answered notes how a resumed attempt ended: with an answer that stands, or
-// with none.
-func (g *gate) answered(definite bool, took time.Duration) {
+// answered notes how an attempt ended: with an answer that stands, or with none.
+// The pace of resumes is learnt from resumes.
+func (g *gate) answered(definite, resumed bool, spent int, took time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !definite {
-		g.calm = 0
-		return
+	if definite {
+		g.add(float64(spent) + budgetReturn)
 	}
-	g.calm++
-	g.took += (took - g.took) / 8
-	g.budget = min(g.budget+budgetReturn, budgetBurst)
+	switch {
+	case !resumed:
+	case definite:
+		g.calm++
+		g.took += (took - g.took) / 8
+	default:
+		g.calm = 0
+	}
 }
 
 // spread is a random delay of a start, so that what became due in the same
@@ -190,18 +269,77 @@ func destination(in Intent) string {
 	return origin(u)
 }
 
+// gate is that of the intent's destination.
+func (x *exchange) gate() *gate {
+	to := destination(x.want)
+	if x.req != nil {
+		to = origin(x.req.URL)
+	}
+	return x.t.gates.of(to, x.t.clock.Now())
+}
+
 // learn tells the gate of the intent's destination what an attempt brought.
 func (x *exchange) learn(v verdict, status int, took time.Duration) {
-	asked := v.wait > 0 && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529)
-	if !x.resumed && !asked {
-		return
-	}
-	now := x.t.clock.Now()
-	g := x.t.gates.of(destination(x.in), now)
-	if asked {
+	g, now := x.gate(), x.t.clock.Now()
+	if v.wait > 0 && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529) {
 		g.pause(now, v.wait, x.resumed, x.t.Retry)
+		if x.req != nil {
+			g.hush(x.account(), now, v.wait, x.t.Retry)
+		}
 	}
-	if x.resumed {
-		g.answered(v.state.Final() || status > 0 && !v.again, took)
+	definite := v.state.Final() || status > 0 && !v.again
+	g.answered(definite, x.resumed, x.spent, took)
+	if definite {
+		x.spent = 0
 	}
+}
+
+// account tells those apart at one destination that are limited each for itself:
+// by their credentials and the contract's scope headers.
+func (x *exchange) account() string {
+	d := digest{sha256.New()}
+	d.bytes(credentialDigest(x.req, x.want.Place.Header, x.t.Secrets, x.t.salt))
+	if x.contract != nil {
+		d.headers(x.req.Header, x.contract.ScopeHeaders)
+	}
+	return string(d.Sum(nil))
+}
+
+// heed sits out a pause that the destination has asked this account for, before
+// there is an intent. It returns an answer where the caller would not wait for so long.
+func (x *exchange) heed() *answer {
+	if x.hop != nil || x.want.URL == "" {
+		return nil
+	}
+	for {
+		left := x.gate().hushed(x.t.clock.Now(), x.account)
+		if left <= 0 || !x.wouldSend() {
+			return nil
+		}
+		if wait := left + rand.N(x.t.Retry.minBackoff()); !x.patient(left) || !sleep(x.ctx, wait) {
+			return x.unsent(x.leftOr(fmt.Errorf("%s asked for a pause of %v more, which is longer than this call waits",
+				origin(x.req.URL), left.Round(time.Millisecond))))
+		}
+	}
+}
+
+// wouldSend reports whether the journal leaves it to this call to send.
+func (x *exchange) wouldSend() bool {
+	if x.want.Operation == "" {
+		return true
+	}
+	in, err := x.t.Journal.Lookup(x.ctx, x.want.Scope, x.want.Operation)
+	return errors.Is(err, ErrNotFound) || err == nil && !in.State.Final() && in.State != StateHeld
+}
+
+// overBudget is why a resend of a direct call does not go out; nil: it may.
+func (x *exchange) overBudget() error {
+	if x.resumed || x.hop != nil || x.hops > 0 {
+		return nil
+	}
+	if x.gate().spend(x.t.clock.Now()) {
+		x.spent++
+		return nil
+	}
+	return fmt.Errorf("not sent again: the retry budget of %s is used up (RetryPolicy.Budget)", destination(x.in))
 }

@@ -89,7 +89,7 @@ func TestRunKeepsToTheRetryBudget(t *testing.T) {
 		defer r.running()()
 		time.Sleep(5 * time.Minute)
 		sent := base.to("provider.example")
-		assert.LessOrEqual(t, sent, budgetBurst+301)
+		assert.LessOrEqual(t, sent, defaultBudget+301)
 		assert.Greater(t, sent, 200, "it is asked once a second")
 		up.Store(true)
 		time.Sleep(5 * time.Minute)
@@ -155,7 +155,7 @@ func TestRunIsNotPausedByAnAnswerAboutOneRequest(t *testing.T) {
 // Gates are bounded in number; those that say nothing new go.
 func TestGatesAreBounded(t *testing.T) {
 	virtually(t, func(t *testing.T) {
-		var g gates
+		g := gates{burst: defaultBudget}
 		kept := g.of("kept", time.Now())
 		kept.pause(time.Now(), time.Hour, true, RetryPolicy{MaxBackoff: time.Hour})
 		for i := range 3 * maxGates {

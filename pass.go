@@ -43,6 +43,7 @@ func (t *Transport) passAgain(req *http.Request, traced bool, again func(*http.R
 	if repeatable { // whatever the base does to it, the next one starts anew
 		attempt = req.Clone(ctx)
 	}
+	spent := 0
 	for n := 1; ; n++ {
 		var trace *wire
 		if traced {
@@ -53,16 +54,21 @@ func (t *Transport) passAgain(req *http.Request, traced bool, again func(*http.R
 		if resp != nil {
 			resp.Request = req
 		}
-		if !repeatable || n >= p.maxAttempts() || !again(resp, trace, err) {
+		repeats := again(resp, trace, err)
+		if spent > 0 && !repeats && resp != nil {
+			t.gates.of(origin(req.URL), t.clock.Now()).answered(true, false, spent, 0)
+		}
+		if !repeats || !repeatable || n >= p.maxAttempts() {
 			return resp, err
 		}
 		wait := p.backoff(n)
 		if resp != nil {
 			wait = p.pause(n, askedWait(resp.Header, nil, t.clock.Now()), nil)
 		}
-		if !x.patient(wait) {
+		if !x.patient(wait) || req.URL == nil || !t.gates.of(origin(req.URL), t.clock.Now()).spend(t.clock.Now()) {
 			return resp, err
 		}
+		spent++
 		next, bodyErr := rewound(req)
 		if bodyErr != nil {
 			return resp, err

@@ -29,7 +29,7 @@ type Report struct {
 //
 // At most 32 attempts run at a time, 8 of them at one destination (scheme, host
 // and port). A destination that asked for a pause, or that used up its retry
-// budget (32 resends without a definite answer, and one more per second), is skipped,
+// budget (RetryPolicy.Budget), is skipped,
 // and its intents become due later. An intent whose process died during the
 // attempt is sent alone, after all others.
 //

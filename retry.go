@@ -32,6 +32,13 @@ type RetryPolicy struct {
 	// MaxBackoff is the longest wait that a call sits out. A server that asks
 	// for a longer one gets it, but the caller is freed. Zero means 30 s.
 	MaxBackoff time.Duration
+	// Budget is the most resends that go out to one destination (scheme, host
+	// and port) without a definite answer, by calls and by Resume together. One
+	// comes back each second, one for ten first attempts, and for each definite
+	// answer what its call has taken, and two more. A call whose resend is refused
+	// ends at once, and says so.
+	// Zero means 32.
+	Budget int
 	// AttemptTimeout is how long one attempt may take until its answer is
 	// whole, or until a stream begins. Zero means 30 s where the server honours
 	// keys (more if its contract says so), and no limit of ours elsewhere.
@@ -43,6 +50,7 @@ const (
 	defaultMaxAttempts    = 4
 	defaultResumeAttempts = 20
 	defaultMaxDeaths      = 3
+	defaultBudget         = 32
 	defaultMinBackoff     = 500 * time.Millisecond
 	defaultMaxBackoff     = 30 * time.Second
 	defaultAttemptTimeout = 30 * time.Second
@@ -87,6 +95,7 @@ func (p RetryPolicy) validate() error {
 		{"MaxAttempts", int64(p.MaxAttempts)},
 		{"ResumeAttempts", int64(p.ResumeAttempts)},
 		{"MaxDeaths", int64(p.MaxDeaths)},
+		{"Budget", int64(p.Budget)},
 		{"MinBackoff", int64(p.MinBackoff)},
 		{"MaxBackoff", int64(p.MaxBackoff)},
 		{"AttemptTimeout", int64(p.AttemptTimeout)},

@@ -201,6 +201,7 @@ func (t *Transport) ready() error {
 	t.setup.Do(func() {
 		t.clock.Start()
 		t.woken = make(chan struct{}, 1)
+		t.gates.burst = float64(orDefault(t.Retry.Budget, defaultBudget))
 		t.salt = make([]byte, saltSize)
 		rand.Read(t.salt) // never fails
 		t.invalid = t.Retry.validate()
@@ -301,6 +302,7 @@ type sent struct {
 	open   bool
 	cancel context.CancelCauseFunc // ends the attempt's context; the one who reads the body last calls it
 	at     time.Time               // when the answer came
+	unpaid error                   // why no other attempt follows, where it is not the policy's limits
 }
 
 // send is one attempt: one call of Base.
