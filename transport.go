@@ -3,19 +3,15 @@ package idem
 import (
 	"context"
 	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +44,8 @@ type Transport struct {
 	// nothing was sent; so does one before net/http/httptrace saw a byte
 	// written, so a Base that sends without tracing must not do so after one
 	// that traces. Where there is no body, the key's header stands in the map in
-	// lower case. nil means http.DefaultTransport.
+	// lower case, and a resend after a broken connection is stopped: it is for the
+	// Transport to count. nil means http.DefaultTransport.
 	Base http.RoundTripper
 	// Contracts says which servers honour keys, and how. nil means
 	// contract.Known.
@@ -314,6 +311,9 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 		defer timer.Stop()
 	}
 	trace := wire{sent: x.sent}
+	if req.Body == http.NoBody {
+		trace.unseen = func() { cancel(errSentAgain) }
+	}
 	marked := &attemptContext{Context: own, claim: claim{
 		header: x.in.Place.Header, key: x.in.Place.Format(x.in.Key), method: req.Method, url: req.URL,
 	}}
@@ -325,7 +325,10 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 	if err != nil {
 		s.resp = nil
 		s.err = err
-		if context.Cause(own) == errAttemptTimeout && !errors.Is(err, errAttemptTimeout) {
+		switch cause := context.Cause(own); {
+		case cause == errSentAgain:
+			s.err = errSentAgain
+		case cause == errAttemptTimeout && !errors.Is(err, errAttemptTimeout):
 			s.err = fmt.Errorf("%w: %w", errAttemptTimeout, err)
 		}
 		s.phase, s.final = trace.phase(err), permanent(err)
@@ -357,66 +360,4 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 	s.resent = trace.requests.Load() > 1
 	s.left = ctx.Err() != nil && (s.status == 0 || s.cut)
 	return s
-}
-
-// wire notes how far an attempt came.
-type wire struct {
-	asked    atomic.Bool  // a connection was asked for: the base transport traces
-	got      atomic.Bool  // a connection was had
-	wrote    atomic.Bool  // a byte of the request may have left
-	requests atomic.Int32 // requests written
-	sent     func()       // told then; nil: nobody
-}
-
-func (w *wire) hooks() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
-		GetConn:          func(string) { w.asked.Store(true) },
-		GotConn:          func(httptrace.GotConnInfo) { w.got.Store(true) },
-		WroteHeaderField: func(string, []string) { w.wrote.Store(true) },
-		WroteHeaders: func() {
-			w.wrote.Store(true)
-			w.requests.Add(1)
-			if w.sent != nil {
-				w.sent()
-			}
-		},
-	}
-}
-
-// phase of an attempt that ended with err. Without a trace, only an error that
-// says so proves that nothing was sent.
-func (w *wire) phase(err error) string {
-	if w.wrote.Load() {
-		return phaseMaybeSent
-	}
-	var dial *net.OpError
-	var unresolved *net.DNSError
-	switch {
-	case w.asked.Load(),
-		errors.Is(err, ErrNotSent),
-		errors.As(err, &dial) && dial.Op == "dial",
-		errors.As(err, &unresolved),
-		untrusted(err):
-		return phaseNotSent
-	}
-	return phaseMaybeSent
-}
-
-// untrusted reports that the TLS handshake refused the server.
-func untrusted(err error) bool {
-	var verification *tls.CertificateVerificationError
-	var authority x509.UnknownAuthorityError
-	var host x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &host) || errors.As(err, &invalid)
-}
-
-// permanent reports an error that the same request would meet again.
-func permanent(err error) bool {
-	var unresolved *net.DNSError
-	var record tls.RecordHeaderError
-	return untrusted(err) ||
-		errors.As(err, &unresolved) && unresolved.IsNotFound ||
-		errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch) ||
-		strings.Contains(err.Error(), "net/http: invalid header field")
 }
