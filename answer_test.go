@@ -338,7 +338,7 @@ func TestJoinerTakesOver(t *testing.T) {
 
 // A second layer below passes the attempt through: one intent, one key, one
 // layer's attempts.
-func TestNestedLayers(t *testing.T) {
+func TestO32_NestedLayersAreOne(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
 		r.server.Each(func(faultinjection.Arrival) faultinjection.Step { return faultinjection.Status(503) })

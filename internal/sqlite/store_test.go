@@ -102,7 +102,7 @@ func TestReadersCannotWrite(t *testing.T) {
 	s.readers <- r
 }
 
-func TestModesThatDidNotTakeAreErrors(t *testing.T) { // O-24
+func TestO24_ModesThatDidNotTakeAreErrors(t *testing.T) {
 	c, err := connect("file::memory:") // answers "memory" when asked for WAL
 	require.NoError(t, err)
 	defer c.close()
@@ -116,7 +116,7 @@ func TestModesThatDidNotTakeAreErrors(t *testing.T) { // O-24
 	assert.ErrorContains(t, c.configure([]string{"PRAGMA synchronous=NORMAL"}), "full sync did not take")
 }
 
-func TestNetworkFilesystemsAreRefused(t *testing.T) { // O-24
+func TestO24_NetworkFilesystemsAreRefused(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		return
 	}
