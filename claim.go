@@ -13,6 +13,7 @@ import (
 func (x *exchange) claim() *answer {
 	start := time.Now()
 	for wait := minPoll; ; wait = min(2*wait, maxPoll) {
+		x.t.pass(pointBegin)
 		got, claimed, err := x.t.Journal.Begin(x.ctx, x.want)
 		if err != nil {
 			return x.noClaim(err)
@@ -42,6 +43,7 @@ const (
 func (x *exchange) claimed(got Intent) *answer {
 	x.in = got
 	x.fresh = got.State == StateInFlight
+	x.t.pass(pointBegun)
 	if x.otherCredential(got) {
 		next := x.in
 		next.Claimed = false

@@ -18,6 +18,11 @@ const journalPatience = 10 * time.Second
 func (x *exchange) record(next Intent, a *Attempt, durable bool) (Intent, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), journalPatience)
 	defer cancel()
+	if a == nil {
+		return x.t.Journal.Update(ctx, next, nil, durable)
+	}
+	x.t.pass(pointRecord)
+	defer x.t.pass(pointRecorded)
 	return x.t.Journal.Update(ctx, next, a, durable)
 }
 

@@ -107,8 +107,10 @@ func (x *exchange) attempts() *answer {
 		if a := x.count(); a != nil {
 			return a
 		}
+		x.t.pass(pointSend)
 		started := x.t.clock.Now()
 		s := x.t.send(x.ctx, req, x)
+		x.t.pass(pointAnswered)
 		s.hop = x.followed(s.resp)
 		v := settle(x.in, x.contract, s.ending)
 		v.wait = askedWait(s.header, x.contract, s.at)
@@ -163,6 +165,7 @@ func (x *exchange) next(s sent, v verdict, done Attempt) *answer {
 	if s.open {
 		drain(s.resp.Body)
 	}
+	x.t.pass(pointWait)
 	return nil
 }
 
@@ -270,6 +273,7 @@ func (x *exchange) count() *answer {
 		next.Expires = lastSend(next, x.contract)
 	}
 	next.Settled, next.Due, next.Wait = time.Time{}, time.Time{}, 0
+	x.t.pass(pointCount)
 	next, err := x.record(next, nil, true)
 	if err != nil {
 		return x.end("not_sent", fmt.Errorf("the attempt could not be counted: %w", err))

@@ -72,7 +72,9 @@ func (c *Client) Prepare(operation string, req *http.Request) (Intent, error) {
 func (x *exchange) outbox() (got Intent, claimed bool, err error) {
 	start := time.Now()
 	for wait := minPoll; ; wait = min(2*wait, maxPoll) {
+		x.t.pass(pointBegin)
 		got, claimed, err = x.t.Journal.Begin(x.ctx, x.want)
+		x.t.pass(pointBegun)
 		waits := err == nil && !claimed && got.Owned && !got.Prepared && !got.State.Final() &&
 			got.Operation == x.want.Operation && string(got.Fingerprint) == string(x.want.Fingerprint)
 		if !waits || time.Since(start)+wait > x.t.Retry.maxBackoff() || !sleep(x.ctx, wait) {

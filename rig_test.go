@@ -65,7 +65,7 @@ func (r *rig) open() {
 	old := r.transport
 	r.transport = &Transport{
 		Journal: journal, Base: old.Base, Contracts: old.Contracts, Retry: old.Retry, Name: old.Name, Scope: old.Scope,
-		Observer: old.Observer, Secrets: old.Secrets, MaxRequestBody: old.MaxRequestBody, MaxResponseBody: old.MaxResponseBody,
+		Observer: old.Observer, CrashPoint: old.CrashPoint, Secrets: old.Secrets, MaxRequestBody: old.MaxRequestBody, MaxResponseBody: old.MaxResponseBody,
 	}
 	r.client = NewClient(r.transport)
 }

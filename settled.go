@@ -35,7 +35,10 @@ func (s *sweep) tell(in Intent) {
 			s.fail(err)
 		}
 	}()
-	if err := s.c.OnSettled(s.ctx, shown(in)); err != nil {
+	t.pass(pointTell)
+	err = s.c.OnSettled(s.ctx, shown(in))
+	t.pass(pointTold)
+	if err != nil {
 		s.add(func(r *Report) { r.Waiting++ })
 		t.log().LogAttrs(s.ctx, slog.LevelWarn, "OnSettled failed, it will be told again",
 			slog.String("operation", in.Operation), slog.String("err", safe(err, nil, in.Key).Error()), slog.Duration("wait", wait))

@@ -88,6 +88,11 @@ type Transport struct {
 	// MaxResponseBody is the largest answer in bytes that is kept; a larger one
 	// is handed over while it arrives. Zero means 1 MiB.
 	MaxResponseBody int64
+	// CrashPoint is called at named points of each journaled operation
+	// ([CrashPoints]), by the goroutine that is there, so that a test can stop or
+	// kill the process in the worst moments: package faultinjection has such
+	// functions. It must not panic. nil means nobody, and costs a comparison.
+	CrashPoint func(point string)
 	// Observer is told what happens. nil means nobody.
 	Observer *Observer
 	// Logger gets what a person should see. nil means silent.
@@ -310,7 +315,7 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 		timer = time.AfterFunc(limit, func() { cancel(errAttemptTimeout) })
 		defer timer.Stop()
 	}
-	trace := wire{sent: x.sent}
+	trace := wire{sent: x.sent, pass: t.CrashPoint}
 	if req.Body == http.NoBody {
 		trace.unseen = func() { cancel(errSentAgain) }
 	}

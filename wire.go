@@ -19,6 +19,7 @@ type wire struct {
 	requests atomic.Int32 // requests written
 	answered atomic.Bool  // an answer began
 	sent     func()       // told when a request is written; nil: nobody
+	pass     func(string) // Transport.CrashPoint
 	unseen   func()       // stops what is about to be sent again unseen; nil: cannot be
 }
 
@@ -42,6 +43,9 @@ func (w *wire) hooks() *httptrace.ClientTrace {
 		WroteHeaders: func() {
 			w.wrote.Store(true)
 			w.requests.Add(1)
+			if w.pass != nil {
+				w.pass(pointWritten)
+			}
 			if w.sent != nil {
 				w.sent()
 			}
