@@ -17,8 +17,8 @@ import (
 	"github.com/idem-go/idem/contract"
 )
 
-// overBoth runs a test against a server over TLS, once with each protocol.
-func overBoth(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, server *httptest.Server, client *Client)) {
+// withBoth runs a test against a server over TLS, once with each protocol.
+func withBoth(t *testing.T, handler http.HandlerFunc, test func(t *testing.T, server *httptest.Server, client *Client)) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {
 			server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -51,7 +51,7 @@ func TestO34_TrailersReachTheCaller(t *testing.T) {
 				w.Header().Set("Announced", "1")
 				w.Header().Set(http.TrailerPrefix+"Unannounced", "2")
 			}
-			overBoth(t, handler, func(t *testing.T, server *httptest.Server, client *Client) {
+			withBoth(t, handler, func(t *testing.T, server *httptest.Server, client *Client) {
 				tries = 0
 				req := mustRequest(t, t.Context(), server.URL+"/charges", orderBody(1))
 				resp, err := client.Do("order-1", req)

@@ -222,6 +222,41 @@ func (j *SQLiteJournal) Forget(ctx context.Context, before time.Time) (int, erro
 	return n, failure("forget", err)
 }
 
+// Each calls f for every intent, oldest first, until it returns an error: its
+// operation, key and state, and the status and body of its recorded answer. The
+// body is nil where it was not kept, and for all but an operation's newest
+// generation. It is what faultinjection's Ledger.Check compares with the
+// provider's side.
+func (j *SQLiteJournal) Each(f func(operation, key, state string, status int, body []byte) error) error {
+	ctx := context.Background()
+	var page Filter
+	for {
+		all, err := j.List(ctx, page)
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		for _, in := range all {
+			if in.State.Final() && in.Operation != "" {
+				newest, err := j.Lookup(ctx, in.Scope, in.Operation)
+				if err != nil {
+					return err
+				}
+				if newest.Key == in.Key {
+					in = newest
+				}
+			}
+			var out Outcome
+			if in.Outcome != nil {
+				out = *in.Outcome
+			}
+			if err := f(in.Operation, in.Key, string(in.State), out.StatusCode, out.Body); err != nil {
+				return err
+			}
+		}
+		page.After = all[len(all)-1].ID
+	}
+}
+
 // Flush returns when everything that was posted before is on stable storage.
 func (j *SQLiteJournal) Flush(ctx context.Context) error {
 	return failure("flush", j.store.Flush(ctx))

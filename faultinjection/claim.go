@@ -19,6 +19,9 @@ type question struct {
 
 	forgetBefore time.Time // keys first claimed by then are new again; zero: none
 	checkOnly    bool      // CheckThenInsert: look, claim nothing
+	anyPayload   bool      // IgnoresPayload
+	otherBody    bool      // ReplaysOtherBody
+	leaks        bool      // LeaksClaim
 }
 
 // verdict is the store's reply. OutcomeUnfinished means: go ahead, execute.
@@ -59,6 +62,9 @@ const (
 
 	sqlFind = `SELECT fingerprint, state, status, header, body, claimed_at FROM claim WHERE scope = ? AND key = ?`
 
+	// sqlOther is the last answer under another key.
+	sqlOther = `SELECT body FROM claim WHERE state = 'done' AND key <> ? ORDER BY finished_at DESC LIMIT 1`
+
 	sqlEffect = `INSERT INTO effect (arrival, operation, key, body, at) VALUES (?, ?, ?, ?, ?)`
 
 	// sqlFinish changes a row only while its own arrival still holds the claim.
@@ -71,6 +77,7 @@ const (
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'done', ?)`
 
 	sqlDrop           = `DELETE FROM claim WHERE arrival = ? AND state = 'in_flight'`
+	sqlDropAll        = `DELETE FROM claim`
 	sqlDropUnfinished = `DELETE FROM claim WHERE state = 'in_flight'`
 )
 
@@ -78,6 +85,11 @@ const (
 // transaction, so a claim that an earlier life left unfinished had no effect.
 func (l *Ledger) begin() error {
 	return l.atomically(func() error { return l.exec(sqlDropUnfinished) })
+}
+
+// forget drops every claim.
+func (l *Ledger) forget() error {
+	return l.atomically(func() error { return l.exec(sqlDropAll) })
 }
 
 // admit notes an arrival, asks next for its planned step, and judges it, in one
@@ -147,14 +159,21 @@ func (l *Ledger) recall(q question, v *verdict) error {
 		return err
 	case state == "done" && claimed <= nanos(q.forgetBefore):
 		v.stored = answer{}
-	case fingerprint != q.fingerprint:
+	case fingerprint != q.fingerprint && !q.anyPayload:
 		v.outcome = OutcomeMismatch
 	case state == "in_flight":
 		v.outcome = OutcomeInFlight
 	default:
 		v.outcome = OutcomeReplayed
 		v.stored.status = int(status.Int64)
-		return json.Unmarshal([]byte(header.String), &v.stored.header)
+		if err := json.Unmarshal([]byte(header.String), &v.stored.header); err != nil || !q.otherBody {
+			return err
+		}
+		err := l.row(sqlOther, []any{q.key}, &v.stored.body)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		return err
 	}
 	return nil
 }
@@ -185,7 +204,7 @@ func (l *Ledger) settleClaim(a *Arrival, q question, x execution, header string)
 	var n int64
 	var err error
 	switch {
-	case !x.keep && q.checkOnly:
+	case !x.keep && (q.checkOnly || q.leaks):
 		return nil
 	case !x.keep:
 		n, err = l.changed(sqlDrop, a.Number)
@@ -201,10 +220,13 @@ func (l *Ledger) settleClaim(a *Arrival, q question, x execution, header string)
 }
 
 // abandon takes back the claim of an execution that died before its effect.
-func (l *Ledger) abandon(a *Arrival) error {
+// A server that leaks claims keeps it.
+func (l *Ledger) abandon(a *Arrival, leaks bool) error {
 	return l.atomically(func() error {
-		if err := l.exec(sqlDrop, a.Number); err != nil {
-			return err
+		if !leaks {
+			if err := l.exec(sqlDrop, a.Number); err != nil {
+				return err
+			}
 		}
 		return l.exec(sqlSettleArrival, a.Step, string(OutcomeDied), a.Number)
 	})

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/idem-go/idem/contract"
@@ -62,6 +63,7 @@ type Server struct {
 	contract *contract.Contract
 	ledger   *Ledger
 	steps    plan
+	awake    sync.Once
 	gate     gate
 	unfit    error // a bad contract or ledger; every request is told
 }
@@ -73,6 +75,20 @@ const (
 	// CheckThenInsert looks a key up, works, and only then stores it, so that
 	// concurrent requests with one key all execute.
 	CheckThenInsert Broken = 1 << iota
+	// NoMemory takes keys and keeps none: every request executes.
+	NoMemory
+	// ForgetsOnRestart drops what earlier lives of the server have stored, at
+	// its first request.
+	ForgetsOnRestart
+	// IgnoresPayload gives the stored answer to another request with the same
+	// key, where it should refuse.
+	IgnoresPayload
+	// ReplaysOtherBody answers a repeated key with what another key has stored,
+	// where there is one.
+	ReplaysOtherBody
+	// LeaksClaim keeps the claim of an execution that failed or died, so that
+	// its key is in flight until the server's next life.
+	LeaksClaim
 )
 
 // maxBody bounds a request body, in bytes. Larger ones are answered with 413.
@@ -115,6 +131,15 @@ func (s *Server) handle(life context.Context, r *http.Request, body []byte) repl
 	}
 	a := s.arrival(r, body)
 	q := s.question(r, &a)
+	var err error
+	s.awake.Do(func() {
+		if s.broken(ForgetsOnRestart) {
+			err = s.ledger.forget()
+		}
+	})
+	if err != nil {
+		return reply{answer: problem(http.StatusInternalServerError, "%v", wrap("forget", err))}
+	}
 	v, err := s.ledger.admit(&a, q, s.steps.next)
 	if err != nil {
 		return reply{answer: problem(http.StatusInternalServerError, "%v", wrap("note an arrival", err))}
@@ -149,7 +174,7 @@ func (s *Server) execute(life context.Context, r *http.Request, a *Arrival, q qu
 		if !finished {
 			// A claim that cannot be taken back stays in flight until the
 			// server's next life, as a real one would.
-			_ = s.ledger.abandon(a)
+			_ = s.ledger.abandon(a, s.broken(LeaksClaim))
 		}
 	}()
 	if step.action == hold && !s.gate.hold(life) {
@@ -271,13 +296,16 @@ func operationOf(r *http.Request, body []byte) string {
 
 // question says what the key store must judge.
 func (s *Server) question(r *http.Request, a *Arrival) question {
-	q := question{checkOnly: s.Broken&CheckThenInsert != 0}
+	q := question{
+		checkOnly: s.broken(CheckThenInsert), anyPayload: s.broken(IgnoresPayload),
+		otherBody: s.broken(ReplaysOtherBody), leaks: s.broken(LeaksClaim),
+	}
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		q.read = true
 		return q
 	}
-	if !s.takesKey(r) {
+	if !s.takesKey(r) || s.broken(NoMemory) {
 		return q
 	}
 	q.keyed = true
@@ -298,6 +326,8 @@ func (s *Server) question(r *http.Request, a *Arrival) question {
 	}
 	return q
 }
+
+func (s *Server) broken(b Broken) bool { return s.Broken&b != 0 }
 
 // takesKey reports whether the contract wants a key here, on whatever host.
 func (s *Server) takesKey(r *http.Request) bool {
