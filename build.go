@@ -34,7 +34,7 @@ func (x *exchange) build() (*http.Request, error) {
 	}
 	req.Close = x.req != nil && x.req.Close
 	if len(stored.Body) > 0 {
-		req.Body = io.NopCloser(bytes.NewReader(stored.Body))
+		req.Body = newMemoryBody(stored.Body)
 	}
 	if err := x.addCredentials(req); err != nil {
 		return nil, err
@@ -128,3 +128,14 @@ func hideFromReplay(h http.Header) {
 		}
 	}
 }
+
+// memoryBody is a request's body from memory.
+type memoryBody struct{ bytes.Reader }
+
+func newMemoryBody(b []byte) io.ReadCloser {
+	body := new(memoryBody)
+	body.Reset(b)
+	return body
+}
+
+func (*memoryBody) Close() error { return nil }

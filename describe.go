@@ -228,12 +228,13 @@ func DeriveKeys(secret []byte) func(Intent) string {
 		if len(secret) == 0 {
 			return "" // refused by the transport
 		}
-		d := digest{hmac.New(sha256.New, secret)}
+		d := digest{hash: hmac.New(sha256.New, secret)}
 		d.field("idem derived key 1")
 		d.field(in.Scope)
 		d.field(in.Operation)
 		d.field(strconv.Itoa(in.Generation))
-		id := uuid.UUID(d.Sum(nil)[:16])
+		d.flush()
+		id := uuid.UUID(d.hash.Sum(nil)[:16])
 		id[6] = id[6]&0x0f | 0x40 // version 4
 		id[8] = id[8]&0x3f | 0x80 // RFC 9562's variant
 		return id.String()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -13,11 +14,50 @@ import (
 // more.
 const journalPatience = 10 * time.Second
 
+// lastingContext is a context that ends journalPatience after somebody waits for its
+// end, which a posted write does not. Of the caller's it has the values only.
+type lastingContext struct {
+	context.Context
+	mu    sync.Mutex
+	inner context.Context // nil: nobody has waited yet
+	stop  context.CancelFunc
+}
+
+func (p *lastingContext) timed() context.Context {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inner == nil {
+		p.inner, p.stop = context.WithTimeout(context.WithoutCancel(p.Context), journalPatience)
+	}
+	return p.inner
+}
+
+func (p *lastingContext) Deadline() (time.Time, bool) { return p.timed().Deadline() }
+func (p *lastingContext) Done() <-chan struct{}       { return p.timed().Done() }
+
+func (p *lastingContext) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.inner == nil {
+		return nil
+	}
+	return p.inner.Err()
+}
+
+// over frees what it holds.
+func (p *lastingContext) over() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop != nil {
+		p.stop()
+	}
+}
+
 // record writes next over the claimed row. A caller that left does not stop
 // the record of what happened.
 func (x *exchange) record(next Intent, a *Attempt, durable bool) (Intent, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), journalPatience)
-	defer cancel()
+	ctx := &lastingContext{Context: x.ctx}
+	defer ctx.over()
 	if a == nil {
 		return x.t.Journal.Update(ctx, next, nil, durable)
 	}

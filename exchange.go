@@ -41,6 +41,7 @@ type exchange struct {
 	fresh bool   // Begin counted the first attempt already
 	paid  bool   // this resend is out of the retry budget already
 	spent int    // what this call took out of it
+	kept  *gate  // of the destination, once it was asked for
 }
 
 // run is the exchange itself.

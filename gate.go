@@ -1,7 +1,6 @@
 package idem
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -271,11 +270,14 @@ func destination(in Intent) string {
 
 // gate is that of the intent's destination.
 func (x *exchange) gate() *gate {
-	to := destination(x.want)
-	if x.req != nil {
-		to = origin(x.req.URL)
+	if x.kept == nil {
+		to := destination(x.want)
+		if x.req != nil {
+			to = origin(x.req.URL)
+		}
+		x.kept = x.t.gates.of(to, x.t.clock.Now())
 	}
-	return x.t.gates.of(to, x.t.clock.Now())
+	return x.kept
 }
 
 // learn tells the gate of the intent's destination what an attempt brought.
@@ -297,12 +299,12 @@ func (x *exchange) learn(v verdict, status int, took time.Duration) {
 // account tells those apart at one destination that are limited each for itself:
 // by their credentials and the contract's scope headers.
 func (x *exchange) account() string {
-	d := digest{sha256.New()}
+	d := newDigest("idem account 1")
 	d.bytes(credentialDigest(x.req, x.want.Place.Header, x.t.Secrets, x.t.salt))
 	if x.contract != nil {
 		d.headers(x.req.Header, x.contract.ScopeHeaders)
 	}
-	return string(d.Sum(nil))
+	return string(d.sum())
 }
 
 // heed sits out a pause that the destination has asked this account for, before

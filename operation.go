@@ -105,7 +105,7 @@ type call struct {
 	explicit  bool // named by Do: Transport.Operation is not asked
 
 	mu      sync.Mutex
-	budgets map[budgetID]*budget
+	budgets []budget // mostly one
 }
 
 // budgetID names what attempts are counted for. Two transports under one
@@ -116,6 +116,7 @@ type budgetID struct {
 }
 
 type budget struct {
+	id          budgetID
 	attempts    int
 	fingerprint string
 	last        *answer
@@ -130,20 +131,29 @@ func callFrom(ctx context.Context) *call {
 func (c *call) count(id budgetID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.budgets == nil {
-		c.budgets = map[budgetID]*budget{}
+	b := c.of(id)
+	if b == nil {
+		c.budgets = append(c.budgets, budget{id: id})
+		b = &c.budgets[len(c.budgets)-1]
 	}
-	if c.budgets[id] == nil {
-		c.budgets[id] = &budget{}
+	b.attempts++
+}
+
+// of finds the budget of id, or nil. The caller holds mu.
+func (c *call) of(id budgetID) *budget {
+	for i := range c.budgets {
+		if c.budgets[i].id == id {
+			return &c.budgets[i]
+		}
 	}
-	c.budgets[id].attempts++
+	return nil
 }
 
 // made is the number of attempts of id so far.
 func (c *call) made(id budgetID) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b := c.budgets[id]; b != nil {
+	if b := c.of(id); b != nil {
 		return b.attempts
 	}
 	return 0
@@ -153,7 +163,7 @@ func (c *call) made(id budgetID) int {
 func (c *call) keep(id budgetID, fingerprint string, a *answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if b := c.budgets[id]; b != nil {
+	if b := c.of(id); b != nil {
 		b.fingerprint, b.last = fingerprint, a
 	}
 }
@@ -163,7 +173,7 @@ func (c *call) keep(id budgetID, fingerprint string, a *answer) {
 func (c *call) last(id budgetID, fingerprint string) *answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.budgets[id]
+	b := c.of(id)
 	if b == nil || b.last == nil || b.fingerprint != fingerprint || !b.last.shareable() {
 		return nil
 	}

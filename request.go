@@ -247,20 +247,49 @@ func signedBy(h http.Header) string {
 	return ""
 }
 
-// digest writes length-prefixed fields, so that no two lists of fields give
-// the same bytes.
-type digest struct{ hash.Hash }
-
-func (d digest) field(s string) { d.bytes([]byte(s)) }
-
-func (d digest) bytes(b []byte) {
-	var size [8]byte
-	binary.BigEndian.PutUint64(size[:], uint64(len(b)))
-	d.Write(size[:])
-	d.Write(b)
+// digest takes length-prefixed fields, so that no two lists of fields give the
+// same bytes.
+type digest struct {
+	hash hash.Hash
+	buf  []byte // fields that the hash has not seen yet
 }
 
-func (d digest) headers(h http.Header, names []string) {
+var digests = sync.Pool{New: func() any { return &digest{hash: sha256.New()} }}
+
+// newDigest begins a SHA-256 over fields, the first of which says what it is of.
+func newDigest(what string) *digest {
+	d := digests.Get().(*digest)
+	d.hash.Reset()
+	d.buf = d.buf[:0]
+	d.field(what)
+	return d
+}
+
+// sum ends it; d is not used after it.
+func (d *digest) sum() []byte {
+	d.flush()
+	sum := d.hash.Sum(nil)
+	digests.Put(d)
+	return sum
+}
+
+func (d *digest) flush() {
+	d.hash.Write(d.buf) // never fails
+	d.buf = d.buf[:0]
+}
+
+func (d *digest) field(s string) {
+	d.buf = binary.BigEndian.AppendUint64(d.buf, uint64(len(s)))
+	d.buf = append(d.buf, s...)
+}
+
+func (d *digest) bytes(b []byte) {
+	d.buf = binary.BigEndian.AppendUint64(d.buf, uint64(len(b)))
+	d.flush()
+	d.hash.Write(b) // never fails
+}
+
+func (d *digest) headers(h http.Header, names []string) {
 	for _, name := range names {
 		d.field(strings.ToLower(name))
 		for _, value := range headerValues(h, name) {
@@ -279,8 +308,7 @@ func fingerprint(req *http.Request, body []byte, c *contract.Contract) []byte {
 		u, body = c.Key.Blank(req.URL, firstValue(req.Header, "Content-Type"), body)
 		query = u.RawQuery
 	}
-	d := digest{sha256.New()}
-	d.field("idem fingerprint 1")
+	d := newDigest("idem fingerprint 1")
 	d.field(req.Method)
 	d.field(origin(req.URL))
 	d.field(req.URL.EscapedPath())
@@ -290,7 +318,7 @@ func fingerprint(req *http.Request, body []byte, c *contract.Contract) []byte {
 	if c != nil {
 		d.headers(req.Header, c.ScopeHeaders)
 	}
-	return d.Sum(nil)
+	return d.sum()
 }
 
 // otherHost is the Host header where it is not the URL's.
@@ -303,13 +331,12 @@ func otherHost(req *http.Request) string {
 
 // adoptedIdentity identifies a key that the caller set.
 func adoptedIdentity(scope string, req *http.Request, key string, c *contract.Contract) []byte {
-	d := digest{sha256.New()}
-	d.field("idem adopted key 1")
+	d := newDigest("idem adopted key 1")
 	d.field(scope)
 	d.field(origin(req.URL))
 	d.field(key)
 	d.headers(req.Header, c.ScopeHeaders)
-	return d.Sum(nil)
+	return d.sum()
 }
 
 const saltSize = 16
@@ -331,10 +358,11 @@ func credentialDigest(req *http.Request, keyHeader string, secrets []string, sal
 		salt = make([]byte, saltSize)
 		rand.Read(salt) // never fails
 	}
-	d := digest{hmac.New(sha256.New, salt)}
+	d := digest{hash: hmac.New(sha256.New, salt)}
 	d.headers(req.Header, names)
 	d.field(req.URL.User.String())
-	return append(salt[:saltSize:saltSize], d.Sum(nil)...)
+	d.flush()
+	return append(salt[:saltSize:saltSize], d.hash.Sum(nil)...)
 }
 
 // sameCredential compares the request's credential with a stored digest.

@@ -42,7 +42,7 @@ func (a *answer) give(req *http.Request, x *exchange) (*http.Response, error) {
 	if !a.open {
 		copied := *a.resp
 		copied.Header, copied.Trailer = a.resp.Header.Clone(), a.resp.Trailer.Clone()
-		copied.Body = &keptBody{Reader: bytes.NewReader(a.body), end: a.broken}
+		copied.Body = newKeptBody(a.body, a.broken)
 		resp = &copied
 	}
 	marked := &answered{result: a.result, call: x.call, contract: x.contract}
@@ -52,8 +52,14 @@ func (a *answer) give(req *http.Request, x *exchange) (*http.Response, error) {
 
 // keptBody is a body that was read before.
 type keptBody struct {
-	*bytes.Reader
+	bytes.Reader
 	end error // after the last byte; nil: io.EOF
+}
+
+func newKeptBody(body []byte, end error) *keptBody {
+	b := &keptBody{end: end}
+	b.Reset(body)
+	return b
 }
 
 func (b *keptBody) Read(p []byte) (int, error) {
@@ -265,6 +271,6 @@ func (t *Transport) buffered(resp *http.Response) *http.Response {
 		err = io.ErrUnexpectedEOF
 	}
 	resp.Body.Close()
-	resp.Body = &keptBody{Reader: bytes.NewReader(body), end: err}
+	resp.Body = newKeptBody(body, err)
 	return resp
 }
