@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 )
@@ -44,22 +45,36 @@ func (x *exchange) claimed(got Intent) *answer {
 	x.in = got
 	x.fresh = got.State == StateInFlight
 	x.t.pass(pointBegun)
-	if x.otherCredential(got) {
+	if why := x.otherCredential(got); why != "" {
 		next := x.in
 		next.Claimed = false
 		if _, err := x.record(next, nil, false); err != nil {
 			return x.noClaim(err)
 		}
-		return x.mismatch(got, "the key came with another credential before: if another account is meant, give it a scope of its own (WithScope)")
+		return x.mismatch(got, why)
 	}
 	return nil
 }
 
-// otherCredential reports a key of the caller's that was first used under
-// another visible credential.
-func (x *exchange) otherCredential(got Intent) bool {
-	return x.want.Adopted != nil && got.Adopted != nil && got.Operation == "" && x.req != nil &&
-		!x.contract.RotatingCredentials && !sameCredential(x.req, got.Place.Header, x.t.Secrets, got.Credential)
+// otherCredential says that the key was first used under another visible
+// credential, where that makes it another key; empty: it was not.
+func (x *exchange) otherCredential(got Intent) string {
+	switch {
+	case x.req == nil || x.contract == nil:
+	case x.pinned(got, x.req):
+		return "nothing was sent: the operation is in doubt, and the provider knows its key under another credential only: call it with that one"
+	case x.want.Adopted != nil && got.Adopted != nil && got.Operation == "" && !x.contract.RotatingCredentials &&
+		!sameCredential(x.req, got.Place.Header, x.t.Secrets, got.Credential):
+		return "the key came with another credential before: if another account is meant, give it a scope of its own (WithScope)"
+	}
+	return ""
+}
+
+// pinned reports that in may have been executed under a key which the provider
+// knows under the credential of its first send only, and req has another one.
+func (x *exchange) pinned(in Intent, req *http.Request) bool {
+	return in.Doubt && len(in.Credential) > 0 && x.contract != nil && x.contract.CredentialPinned &&
+		!sameCredential(req, in.Place.Header, x.t.Secrets, in.Credential)
 }
 
 // unclaimed answers from an intent that may not be sent; nil means that another
@@ -74,8 +89,8 @@ func (x *exchange) unclaimed(got Intent) *answer {
 	case string(got.Fingerprint) != string(x.want.Fingerprint):
 		return x.mismatch(got, fmt.Sprintf("nothing was sent: the name stands for %s, which is %s; this call is %s; only a request of its own has a name of its own",
 			requestText(got), got.State, requestText(x.want)))
-	case x.otherCredential(got):
-		return x.mismatch(got, "the key came with another credential before: if another account is meant, give it a scope of its own (WithScope)")
+	case x.otherCredential(got) != "":
+		return x.mismatch(got, x.otherCredential(got))
 	case got.State.Final():
 		return x.replay(got)
 	case got.Owned: // a stream's, too

@@ -157,10 +157,13 @@ func (x *exchange) describe(key string) error {
 		want.Renews, _ = x.ctx.Value(renewKey{}).(string)
 	}
 	target, body := req.URL, x.body
-	if key != "" {
+	if key != "" || c != nil && !c.NoKeys && c.CredentialPinned {
 		want.Credential = credentialDigest(req, want.Place.Header, t.Secrets, nil)
-	} else if err := x.giveKey(&target, &body); err != nil {
-		return err
+	}
+	if key == "" {
+		if err := x.giveKey(&target, &body); err != nil {
+			return err
+		}
 	}
 	want.URL = shownURL(req.URL)
 	want.Fingerprint = fingerprint(req, x.body, c)

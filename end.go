@@ -267,6 +267,16 @@ func (x *exchange) lacksCredentials(err error) *answer {
 	return x.tryLater("credentials_missing", err, HoldCredentials)
 }
 
+// otherPinned ends an exchange whose credentials, from Authorize, are not those
+// under which the provider knows the key.
+func (x *exchange) otherPinned() *answer {
+	err := errors.New("the provider knows the key under another credential only (Contract.CredentialPinned), and the operation may have been executed")
+	if x.resumed {
+		return x.refused(admission{hold: HoldCredentials, why: HoldCredentials, err: err})
+	}
+	return x.end("credentials_missing", err)
+}
+
 // tryLater ends a resume that could not come to its attempt, as one of its
 // ResumeAttempts; then the intent is held.
 func (x *exchange) tryLater(decision string, why error, hold HoldReason) *answer {

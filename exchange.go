@@ -102,6 +102,9 @@ func (x *exchange) attempts() *answer {
 		if err != nil {
 			return x.lacksCredentials(err)
 		}
+		if x.pinned(x.in, req) {
+			return x.otherPinned()
+		}
 		if may := x.mayResend(); !x.fresh && !may.send { // the wait and Authorize took their time
 			return x.refused(may)
 		}

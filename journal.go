@@ -41,7 +41,9 @@ type Journal interface {
 	// set), and one whose fingerprint is not want's.
 	//
 	// A withdrawn row whose body was pruned takes want's request when the
-	// fingerprint fits.
+	// fingerprint fits. A claimed row without an adopted key of which nothing
+	// can have executed (no Doubt, FirstSent zero) takes want's Credential,
+	// where want has one.
 	//
 	// want.Renews names the key of the generation to supersede: if the newest
 	// generation has that key and is rejected or withdrawn and not owned by a

@@ -51,10 +51,7 @@ var vectorExceptions = map[string][]vectorException{
 	"CV038": {vectorAfter("withdrawn", "none", "another's key")},
 	"CV040": vectorDelay("5s", "1s"),
 	"CV041": vectorDelay("1s", "500ms"),
-	"CV052": {
-		vectorAction("FAIL_CLOSED", "RETRY_SAME_KEY", "fresh credentials"),
-		vectorAfter("held", "unknown", "fresh credentials"),
-	},
+	"CV052": vectorUntouched,
 	"CV056": vectorUntouched,
 	"CV068": vectorDelay("2s", "1s"),
 	"CV069": vectorFlag("dedupe-not-guaranteed"),

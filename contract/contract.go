@@ -104,7 +104,8 @@ type Contract struct {
 	// credential, so that a key may go on under another one.
 	RotatingCredentials bool
 	// CredentialPinned is true where a key is said to belong to one credential:
-	// under another one it is a new key.
+	// under another one it is a new key. What may have been executed is then not
+	// sent under another one that the request shows.
 	CredentialPinned bool
 	// HostPinned is true where a key is said to be known on one host only, such
 	// as that of a region: on another one it is a new key.

@@ -197,6 +197,25 @@ var identityRules = []rule{
 		_, err := j.Lookup(e.Context(), "acct", "a")
 		require.ErrorIs(e, err, idem.ErrNotFound)
 	}},
+	{"a credential is that of the first send that the provider may have seen", func(e *exam) {
+		j := e.open()
+		want := e.sending("a")
+		want.Credential = []byte("refused")
+		made := e.begin(j, want)
+		gone := e.ended(made, idem.StateWithdrawn)
+		gone.FirstSent = time.Time{}
+		e.update(j, gone, nil)
+		want.Credential = []byte("first")
+		got := e.begin(j, want)
+		assert.Equal(e, []byte("first"), got.Credential)
+		e.update(j, e.ended(got, idem.StateUnknown), nil)
+		want.Credential = []byte("second")
+		got = e.begin(j, want)
+		assert.Equal(e, []byte("first"), got.Credential)
+		found, err := j.Lookup(e.Context(), "acct", "a")
+		require.NoError(e, err)
+		assert.Equal(e, []byte("first"), found.Credential)
+	}},
 	{"a known operation keeps its key, whatever key comes with the call", func(e *exam) {
 		j := e.open()
 		want := e.sending("a")

@@ -164,6 +164,9 @@ func (h *handle) take(r *row, want *idem.Intent) (got idem.Intent, claimed bool)
 		r.hold()
 		return r.whole(), false
 	}
+	if want.Credential != nil && r.Adopted == nil && !r.Doubt && r.FirstSent.IsZero() && r.State != idem.StateInFlight {
+		r.Credential = h.keep(want.Credential)
+	}
 	if r.State == idem.StateWithdrawn && r.Request == nil && want.Request != nil {
 		h.keepRequest(r, want.Request)
 		r.pruned = false

@@ -216,6 +216,12 @@ func (b *beginOp) continues(t *transaction, got *Row) error {
 		}
 		got.Request = q
 	}
+	if c := b.want.Credential; c != nil && got.Adopted == nil && !got.Doubt && got.FirstSent == 0 && got.State != inFlight {
+		got.Credential = c // it will be the first of which the server hears
+		if _, err := t.c.exec(renewCredential, c, got.headSum(), got.ID); err != nil {
+			return err
+		}
+	}
 	b.claimed = true
 	return t.claim(got)
 }

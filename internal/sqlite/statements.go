@@ -16,6 +16,7 @@ const (
 	lateAnswer
 	claimStatus
 	restoreRequest
+	renewCredential
 	selectByID
 	selectByOperation
 	selectByAdopted
@@ -132,6 +133,8 @@ var statements = [statementCount]string{
 			settled = ?, kept = 1, version = version + 1
 		WHERE id = ?`,
 	restoreRequest: `UPDATE intent SET request_sum = ?, target = ?, host = ?, header = ?, body = ? WHERE id = ?`,
+
+	renewCredential: `UPDATE intent SET credential = ?, head_sum = ? WHERE id = ?`,
 
 	selectByID: wholeRow + `WHERE i.id = ?`,
 	selectByOperation: wholeRow + `WHERE i.scope = ? AND i.operation = ?
