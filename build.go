@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -16,7 +15,7 @@ import (
 // call, the key.
 func (x *exchange) build() (*http.Request, error) {
 	stored := x.in.Request
-	target, err := url.Parse(stored.URL)
+	target, err := parseStored(stored.URL)
 	if err != nil {
 		return nil, errors.New("the stored URL cannot be read")
 	}
@@ -34,7 +33,7 @@ func (x *exchange) build() (*http.Request, error) {
 	}
 	req.Close = x.req != nil && x.req.Close
 	if len(stored.Body) > 0 {
-		req.Body = newMemoryBody(stored.Body)
+		req.Body = io.NopCloser(bytes.NewReader(stored.Body)) // of a type in which net/http sees that it is in memory
 	}
 	if err := x.addCredentials(req); err != nil {
 		return nil, err
@@ -128,14 +127,3 @@ func hideFromReplay(h http.Header) {
 		}
 	}
 }
-
-// memoryBody is a request's body from memory.
-type memoryBody struct{ bytes.Reader }
-
-func newMemoryBody(b []byte) io.ReadCloser {
-	body := new(memoryBody)
-	body.Reset(b)
-	return body
-}
-
-func (*memoryBody) Close() error { return nil }

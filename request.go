@@ -151,6 +151,18 @@ func storedURL(u *url.URL) string {
 	return stored.String()
 }
 
+// parseStored is the URL that storedURL wrote. Its query is what it was, not
+// what a URL may hold: http.Request sends a "#" in it as it is.
+func parseStored(stored string) (*url.URL, error) {
+	address, query, has := strings.Cut(stored, "?")
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	u.RawQuery, u.ForceQuery = query, has && query == ""
+	return u, nil
+}
+
 // These in a header's name say that its value is a credential: the first
 // anywhere in it, the second as a word of it.
 var (
@@ -313,7 +325,11 @@ func fingerprint(req *http.Request, body []byte, c *contract.Contract) []byte {
 	d.field(origin(req.URL))
 	d.field(req.URL.EscapedPath())
 	d.field(query)
-	d.field(otherHost(req))
+	if host := otherHost(req); strings.EqualFold(host, req.URL.Host) {
+		d.field("")
+	} else {
+		d.field(host)
+	}
 	d.bytes(body)
 	if c != nil {
 		d.headers(req.Header, c.ScopeHeaders)
@@ -323,7 +339,7 @@ func fingerprint(req *http.Request, body []byte, c *contract.Contract) []byte {
 
 // otherHost is the Host header where it is not the URL's.
 func otherHost(req *http.Request) string {
-	if strings.EqualFold(req.Host, req.URL.Host) {
+	if req.Host == req.URL.Host {
 		return ""
 	}
 	return req.Host

@@ -42,7 +42,9 @@ func (a *answer) give(req *http.Request, x *exchange) (*http.Response, error) {
 	if !a.open {
 		copied := *a.resp
 		copied.Header, copied.Trailer = a.resp.Header.Clone(), a.resp.Trailer.Clone()
-		copied.Body = newKeptBody(a.body, a.broken)
+		if a.resp.Body != http.NoBody || a.broken != nil {
+			copied.Body = newKeptBody(a.body, a.broken)
+		}
 		resp = &copied
 	}
 	marked := &answered{result: a.result, call: x.call, contract: x.contract}
@@ -53,7 +55,8 @@ func (a *answer) give(req *http.Request, x *exchange) (*http.Response, error) {
 // keptBody is a body that was read before.
 type keptBody struct {
 	bytes.Reader
-	end error // after the last byte; nil: io.EOF
+	end    error // after the last byte; nil: io.EOF
+	closed atomic.Bool
 }
 
 func newKeptBody(body []byte, end error) *keptBody {
@@ -63,6 +66,9 @@ func newKeptBody(body []byte, end error) *keptBody {
 }
 
 func (b *keptBody) Read(p []byte) (int, error) {
+	if b.closed.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
 	n, err := b.Reader.Read(p)
 	if err == io.EOF && b.end != nil {
 		err = b.end
@@ -72,6 +78,9 @@ func (b *keptBody) Read(p []byte) (int, error) {
 
 // WriteTo keeps the end that Reader's own would hide.
 func (b *keptBody) WriteTo(w io.Writer) (int64, error) {
+	if b.closed.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
 	n, err := b.Reader.WriteTo(w)
 	if err == nil {
 		err = b.end
@@ -79,7 +88,10 @@ func (b *keptBody) WriteTo(w io.Writer) (int64, error) {
 	return n, err
 }
 
-func (b *keptBody) Close() error { return nil }
+func (b *keptBody) Close() error {
+	b.closed.Store(true)
+	return nil
+}
 
 // openBody is a body that goes to the caller while it arrives: what was read
 // already, then the connection's. ended is told once how it ended.
@@ -87,6 +99,7 @@ type openBody struct {
 	io.Reader
 	conn  io.Closer
 	left  atomic.Int64 // of a known length; negative: unknown. Close may come during a Read
+	shut  atomic.Bool
 	once  sync.Once
 	ended func(clean bool)
 }
@@ -98,6 +111,9 @@ func newOpenBody(read []byte, conn io.ReadCloser, length int64, ended func(clean
 }
 
 func (b *openBody) Read(p []byte) (int, error) {
+	if b.shut.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
 	n, err := b.Reader.Read(p)
 	if b.left.Load() >= 0 {
 		b.left.Add(-int64(n))
@@ -109,6 +125,7 @@ func (b *openBody) Read(p []byte) (int, error) {
 }
 
 func (b *openBody) Close() error {
+	b.shut.Store(true)
 	err := b.conn.Close()
 	b.end(b.left.Load() == 0)
 	return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -141,7 +140,7 @@ func (t *Transport) asRequest(ctx context.Context, in Intent) (*http.Request, er
 	if in.Request != nil {
 		address = in.Request.URL
 	}
-	target, err := url.Parse(address)
+	target, err := parseStored(address)
 	if err != nil {
 		return nil, errors.New("the stored URL cannot be read")
 	}

@@ -67,7 +67,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "fresh bytes instead of the stored ones", promise: "P3: same bytes", file: "build.go",
-		old: "req.Body = newMemoryBody(stored.Body)", new: "req.Body = newMemoryBody(append(bytes.Clone(stored.Body[1:]), byte(x.in.Attempts)))",
+		old: "req.Body = io.NopCloser(bytes.NewReader(stored.Body))", new: "req.Body = io.NopCloser(bytes.NewReader(append(bytes.Clone(stored.Body[1:]), byte(x.in.Attempts))))",
 		command: test("O15|O57"), evidence: failed,
 	},
 	{

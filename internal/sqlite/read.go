@@ -123,7 +123,7 @@ func (s *Store) List(ctx context.Context, name, scope string, states []string, a
 		return nil, err
 	}
 	by, wanted := listAll, ""
-	if len(states) > 0 {
+	if len(states) > 0 && len(queued) == 0 { // else SQL does not know yet what is in which state
 		wanted = "," + strings.Join(states, ",") + ","
 		if !slices.ContainsFunc(states, closed) {
 			by = listOpen
@@ -132,19 +132,24 @@ func (s *Store) List(ctx context.Context, name, scope string, states []string, a
 	var rows []*Row
 	err = s.read(ctx, func(c *conn) error {
 		rows = nil
-		err := c.query(by, func(v []driver.Value) error {
-			r := scanListed(&cursor{values: v})
-			s.overlay(r, queued)
-			if r.Outcome != nil {
-				r.Outcome.Body = nil
+		for last, more := after, true; more; {
+			seen := 0
+			err := c.query(by, func(v []driver.Value) error {
+				r := scanListed(&cursor{values: v})
+				seen, last = seen+1, r.ID
+				s.overlay(r, queued)
+				if r.Outcome != nil {
+					r.Outcome.Body = nil
+				}
+				if len(rows) < limit && (len(states) == 0 || slices.Contains(states, r.State)) {
+					rows = append(rows, r)
+				}
+				return nil
+			}, last, name, name, scope, scope, wanted, wanted, limit)
+			if err != nil {
+				return err
 			}
-			if wanted == "" || strings.Contains(wanted, ","+r.State+",") {
-				rows = append(rows, r)
-			}
-			return nil
-		}, after, name, name, scope, scope, wanted, wanted, limit)
-		if err != nil {
-			return err
+			more = seen == limit && len(rows) < limit
 		}
 		known := map[int64]bool{}
 		for _, r := range rows {
