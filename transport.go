@@ -26,12 +26,17 @@ import (
 // bytes; how it ended is recorded.
 //
 // Name the operation with [WithOperation], or use [Client.Do]. A request
-// without a name, whose SDK sets the contract's key header, is journaled under
-// that key. A request with neither gets a key for its own retries. Safe methods
+// without a name, whose SDK sets the contract's key, is journaled under that key. A request with neither gets a key for its own retries. Safe methods
 // (GET, HEAD, OPTIONS, TRACE), unnamed PUT and DELETE, requests for a token (a
 // form with grant_type), and unnamed requests to servers without a contract are
 // not journaled and pass as if the transport were not there, except that they
 // are sent again where that is safe.
+//
+// A journaled request is sent from what is stored of it: with a Content-Length,
+// never chunked, and without its GetBody and Cancel; the hop of a 307 or 308 too.
+// Request trailers, a change of protocol (Upgrade), an opaque URL, and a redirect
+// to another origin are refused. Its answer, unless it streams, is read whole
+// first, so that its trailers are there before the body is.
 //
 // Set the fields before first use and do not change them after it. The zero
 // Transport journals nothing: a request that would need the journal is refused.
