@@ -318,7 +318,7 @@ func admit(in Intent, c *contract.Contract, p RetryPolicy, resumed, resumeUnname
 		return admission{why: in.HoldReason}
 	case in.Doubt && !keyed(in, c):
 		return refuse(HoldNoContract)
-	case in.Doubt && in.FirstSent.After(now.Add(margin(in.Retention))): // the clock was ahead then, or is behind
+	case in.Doubt && in.FirstSent.After(now.Add(min(margin(in.Retention), margin(retention(c))))): // the clock was ahead then, or is behind
 		return refuse(HoldClock)
 	case in.Doubt && !now.Add(remaining(in, now)).Before(lastSend(in, c)): // when it would be sent
 		return refuse(HoldExpired)

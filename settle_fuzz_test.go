@@ -411,5 +411,5 @@ func (s *settling) admitted(in *Intent, c *contract.Contract, now time.Time, res
 	s.saw("sent in doubt")
 	s.must(in.Place != (contract.Place{}) && c != nil && !c.NoKeys, "no blind resend")
 	s.must(now.Add(a.wait).Before(stopOf(*in, c)), "no send past the key's life")
-	s.must(!in.FirstSent.After(now.Add(slackOf(in.Retention))), "no send by a clock that ran backwards")
+	s.must(!in.FirstSent.After(now.Add(min(slackOf(in.Retention), slackOf(lifeOf(c))))), "no send by a clock that ran backwards")
 }

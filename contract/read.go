@@ -10,8 +10,9 @@ import (
 // provider offers one. It proves that the effect is there; that it is not found
 // proves nothing.
 type Read struct {
-	// Path is the target, on the origin of the keyed request: "{path}" in it
-	// stands for that one's path, "{key}" for the key, escaped. Empty: no read
+	// Path is the target, on the origin of the keyed request, escaped as it is to
+	// be sent: "{path}" before a "?" stands for that one's path, "{key}" for the
+	// key, which is escaped. Empty: no read
 	// is known.
 	Path string
 	// Found is the answer that shows the effect. "{key}" in Value stands for the

@@ -230,3 +230,19 @@ func TestKnownReads(t *testing.T) {
 	copied := contract.Increase.At("127.0.0.1:8080")
 	assert.Equal(t, "http://127.0.0.1:8080/x?idempotency_key=k", copied.Read.Target(mustURL(t, "http://127.0.0.1:8080/x"), "k").String())
 }
+
+func TestReadPathIsWrittenAsItIsSent(t *testing.T) {
+	for path, problem := range map[string]string{
+		"/v1/{key}": "", "{path}?key={key}": "", "/a%20b/{key}": "",
+		"/by key/{key}": "escape it", "/%zz/{key}": "escape it", "/v1/{key}#top": "escape it", "/v1?in={path}&key={key}": "not replaced",
+	} {
+		c := contract.Keyed("Idempotency-Key", 0)
+		c.Read = contract.Read{Path: path, Found: contract.Signal{Status: 200, Pointer: "/key", Value: "{key}"}}
+		err := c.Validate()
+		if problem == "" {
+			require.NoError(t, err, path)
+		} else {
+			require.ErrorContains(t, err, problem, path)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package contract
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -87,6 +88,14 @@ func (v *validation) read(c *Contract) {
 	}
 	if !strings.HasPrefix(r.Path, "/") && !strings.HasPrefix(r.Path, "{path}") {
 		v.add("Read.Path", r.Path, "begins neither with \"/\" nor with \"{path}\"")
+	}
+	path, query, _ := strings.Cut(strings.NewReplacer("{path}", "", "{key}", "").Replace(r.Path), "?")
+	_, err := url.PathUnescape(path)
+	if u, parseErr := url.ParseRequestURI("/" + path + "?" + query); err != nil || parseErr != nil || strings.ContainsAny(r.Path, " #") || u.RawQuery != query {
+		v.add("Read.Path", r.Path, "is not written as a request has it: escape it")
+	}
+	if _, query, _ := strings.Cut(r.Path, "?"); strings.Contains(query, "{path}") {
+		v.add("Read.Path", r.Path, "has \"{path}\" behind the \"?\", where it is not replaced")
 	}
 	if c.NoKeys {
 		v.add("Read.Path", r.Path, "asks for a key, and the server takes none")

@@ -69,12 +69,40 @@ func signal(known []contract.Signal, status int, detail string) answer {
 		status = first.Status
 	}
 	out := problem(status, "%s", detail)
-	if first.Pointer != "" {
-		out.body, _ = json.Marshal(valueAt(strings.Split(first.Pointer, "/")[1:], first.Value)) // always encodes
+	switch {
+	case first.Pointer != "":
+		value := first.Value
+		if value == "" {
+			value = first.Text
+		}
+		doc := valueAt(strings.Split(first.Pointer, "/")[1:], value)
+		if first.Also != "" {
+			doc = merged(doc, valueAt(strings.Split(first.Also, "/")[1:], ""))
+		}
+		out.body, _ = json.Marshal(doc) // always encodes
 		out.header.Set("Content-Type", "application/json")
+	case first.Text != "":
+		out.body = []byte(first.Text)
+		out.header.Set("Content-Type", "text/plain")
 	}
 	mark(out.header, first.Header)
 	return out
+}
+
+// merged is a JSON value with what both say, where both are objects.
+func merged(a, b any) any {
+	one, ok := a.(map[string]any)
+	other, both := b.(map[string]any)
+	if !ok || !both {
+		return a
+	}
+	for name, value := range other {
+		if had, has := one[name]; has {
+			value = merged(had, value)
+		}
+		one[name] = value
+	}
+	return one
 }
 
 // mark sets a header so that the marker matches.
