@@ -146,6 +146,11 @@ func serve() {
 	go func() {
 		_ = http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
+			if r.URL.Path == "/stream" { // the instant at which its first byte leaves
+				w.Header().Set("Content-Type", "text/event-stream")
+				fmt.Fprintln(w, time.Now().UnixNano())
+				return
+			}
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(answer)
 		}))

@@ -37,6 +37,7 @@ var rows = []row{
 	{"intents", (*run).intentsAlone},
 	{"syncs", (*run).syncsPerOperation},
 	{"get", (*run).unjournaled},
+	{"first", (*run).firstByte},
 	{"allocs", (*run).addedAllocations},
 	{"growth", (*run).growth},
 	{"worst", (*run).worstCommit},

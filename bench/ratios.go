@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/idem-go/idem"
@@ -153,6 +156,55 @@ func (r *run) begin(journal *idem.SQLiteJournal, n int64) error {
 		err = errors.New("a new intent was not claimed")
 	}
 	return err
+}
+
+// firstByte: how much later the first byte of a stream is there than without us.
+func (r *run) firstByte() (err error) {
+	p, err := r.provider()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	journal, err := idem.Open(r.scratch("idem"), nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, journal.Close()) }()
+	stream := func(name string, transport http.RoundTripper, into *[]time.Duration) subject {
+		client := &http.Client{Transport: transport}
+		return subject{name, func(n int64) error {
+			req, err := http.NewRequestWithContext(idem.WithOperation(r.ctx, operation(n)), http.MethodPost, p.url+"/stream", strings.NewReader(payload))
+			if err != nil {
+				return err
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				return err
+			}
+			defer resp.Body.Close()
+			var left int64
+			if _, err := fmt.Fscanln(resp.Body, &left); err != nil {
+				return err
+			}
+			*into = append(*into, time.Since(time.Unix(0, left)))
+			_, err = io.Copy(io.Discard, resp.Body)
+			return err
+		}}
+	}
+	var ours, theirs []time.Duration
+	var added []float64
+	err = r.compare(1, func([]load) {
+		added = append(added, (middle(ours)-middle(theirs)).Seconds()*1e3)
+		ours, theirs = nil, nil
+	}, stream("idem", &idem.Transport{Journal: journal, Base: base(), Contracts: contract.Keyed("Idempotency-Key", time.Hour)}, &ours),
+		stream("bare", base(), &theirs))
+	r.report("first byte of a stream, later than with bare", added, "ms", 1, true)
+	return err
+}
+
+func middle(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
 }
 
 // unjournaled: a GET against bare.
