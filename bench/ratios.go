@@ -43,7 +43,7 @@ func (r *run) naiveJournal(p *provider) (subject, func() error, error) {
 
 // onASlowDisk: the same with each sync slowed by 5 ms.
 func (r *run) onASlowDisk() error {
-	restore, err := slowSyncs(5 * time.Millisecond)
+	restore, err := r.slowSyncs(5 * time.Millisecond)
 	if err != nil {
 		return err
 	}

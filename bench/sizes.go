@@ -26,7 +26,7 @@ func (r *run) syncsPerOperation() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	count, restore, err := countSyncs()
+	count, restore, err := r.countSyncs()
 	if err != nil {
 		return err
 	}

@@ -194,7 +194,10 @@ func TestProxyStallHidesTheEnd(t *testing.T) {
 	proxy := mustProxy(t, u.address())
 	proxy.Next(faultinjection.ConnFault{Up: faultinjection.Flow{End: faultinjection.Stall, After: 1}})
 	client, server := u.connect(proxy)
-	client.send(strings.Repeat("x", 1<<20)) // more than the system keeps: the sender is not held up
+	require.NoError(t, client.SetWriteDeadline(time.Now().Add(patience)))
+	for range 64 {
+		client.send(strings.Repeat("x", 1<<20)) // more than the system keeps: the sender is not held up
+	}
 	require.NoError(t, client.Close())
 	text, how := server.read(silence)
 	assert.Equal(t, []string{"x", "silence"}, []string{text, how})
@@ -335,6 +338,9 @@ func TestProxyPartition(t *testing.T) {
 		text, how := s.read(silence)
 		assert.Equal(t, []string{"", "silence"}, []string{text, how})
 	}
+	require.NoError(t, u.listener.SetDeadline(time.Now().Add(silence)))
+	_, err := u.listener.AcceptTCP()
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "nobody is connected")
 	require.NoError(t, proxy.Heal())
 	server.expect("up")
 	client.expect("down")
@@ -405,6 +411,11 @@ func TestProxyCloseEndsEverything(t *testing.T) {
 	all = append(all, full, unread, u.dial(proxy))
 	start := time.Now()
 	require.NoError(t, proxy.Close())
+	stacks := make([]byte, 1<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	for _, running := range []string{"faultinjection.(*Proxy)", "faultinjection.(*proxied)"} {
+		assert.NotContains(t, string(stacks), running)
+	}
 	require.NoError(t, proxy.Close(), "twice is fine")
 	assert.Less(t, time.Since(start), 2*time.Second)
 	for _, s := range all {

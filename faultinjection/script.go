@@ -324,7 +324,7 @@ func (w scripted) suffer(f Fault, req *http.Request, body []byte) (*http.Respons
 	}
 	resp, err := w.forward(ctx, req, body)
 	if wait := f.end(ctx, err); err != nil || wait != nil {
-		if resp != nil {
+		if resp != nil && resp.Body != nil {
 			_ = resp.Body.Close() // the client left: nobody is told
 		}
 		return nil, wait
@@ -346,6 +346,9 @@ func (w scripted) forward(ctx context.Context, req *http.Request, body []byte) (
 		}
 	}
 	resp, err := w.next.RoundTrip(out)
+	if resp == nil && err == nil {
+		err = errors.New("faultinjection: the next RoundTripper returned neither a response nor an error")
+	}
 	if resp != nil && (resp.Request == out || resp.Request == nil) {
 		resp.Request = req
 	}

@@ -189,11 +189,20 @@ func TestScriptTracesForOneThatDoesNot(t *testing.T) {
 		script := faultinjection.NewScript(nil, fault)
 		req, err := http.NewRequestWithContext(h.on(t.Context()), "POST", "https://api.test/charges", strings.NewReader(order))
 		require.NoError(t, err)
+		closed := 0
+		body := strings.NewReader("charged")
 		_, err = script.Wrap(roundTripper(func(*http.Request) (*http.Response, error) {
 			asked++
-			return &http.Response{StatusCode: 201, Body: http.NoBody}, nil
+			return &http.Response{StatusCode: 201, Body: struct {
+				io.Reader
+				io.Closer
+			}{body, closing{&closed}}}, nil
 		})).RoundTrip(req)
 		require.Error(t, err)
+		if asked > 0 {
+			assert.Equal(t, 1, closed)
+			assert.Zero(t, body.Len(), "the server runs to its end")
+		}
 		assert.Equal(t, want, h.all(), fault)
 		assert.Equal(t, want == answered || fault == faultinjection.DropResponse, asked == 1, fault)
 	}
@@ -381,9 +390,20 @@ func TestScriptPassesTheRequestAsItIs(t *testing.T) {
 	req.Body, req.ContentLength = io.NopCloser(strings.NewReader("x")), 2
 	_, err = next.RoundTrip(req)
 	require.ErrorContains(t, err, "ContentLength=2 with body length 1")
+	silent := faultinjection.NewScript(nil, faultinjection.Pass, faultinjection.DropResponse).Wrap(roundTripper(func(*http.Request) (*http.Response, error) { return nil, nil }))
+	for range 2 {
+		_, err = silent.RoundTrip(mustGet(t))
+		require.ErrorContains(t, err, "neither a response nor an error")
+	}
 	req.URL, req.Body, req.ContentLength = nil, nil, 0
 	_, err = next.RoundTrip(req)
 	require.ErrorContains(t, err, "without a URL")
+}
+
+func mustGet(t *testing.T) *http.Request {
+	req, err := http.NewRequestWithContext(t.Context(), "GET", "http://api.test", nil)
+	require.NoError(t, err)
+	return req
 }
 
 type idleCounter struct {

@@ -110,7 +110,15 @@ func fill(path string) (err error) {
 	if err := c.migrate(); err != nil {
 		return err
 	}
-	return c.text(`INSERT INTO meta (name, value) VALUES ('journal', '` + randomHex() + `'), ('salt', '` + randomHex() + `')`)
+	err = c.text(`INSERT INTO meta (name, value) VALUES ('journal', '` + randomHex() + `'), ('salt', '` + randomHex() + `')`)
+	if err != nil {
+		return err
+	}
+	busy, err := c.number("PRAGMA wal_checkpoint(TRUNCATE)") // closing would do it, and tell nobody where it fails
+	if err == nil && busy != 0 {
+		err = errors.New("the log could not be copied into the file")
+	}
+	return err
 }
 
 func randomHex() string {

@@ -52,6 +52,11 @@ func (s *Store) checkOriginal() error {
 					return err
 				}
 			}
+			if !copied && mine != "" { // next, after a crash: it must outlive a crash right now
+				if _, err := t.c.exec(setFact, "epoch", mine); err != nil {
+					return err
+				}
+			}
 			mark := max(seen, t.now)
 			if seen > t.now+int64(clockMargin) {
 				mark = t.now // what is made from now on is timed by it
