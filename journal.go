@@ -84,7 +84,9 @@ type Journal interface {
 	// does not end the one that has the row now.
 	//
 	// It is [ErrBusy] if the row moved or another living handle owns it, except
-	// that a final next of the same Key is accepted while the row is not final.
+	// that a final next of the same Key is accepted while the row is not final:
+	// succeeded always, rejected only while no later attempt was counted, of
+	// which a refusal says nothing.
 	//
 	// durable true returns when the write is on stable storage. durable false
 	// posts it: it is visible at once to reads through this handle, written

@@ -228,6 +228,7 @@ func TestLife_TrueAnswerIsNeverThrownAway(t *testing.T) {
 		"theirs, then ours":      {actAnswer(202), actAnswer(201), StateSucceeded, 202},
 		"held, not our question": {actAnswer(503), actAnswer(503), StateHeld, 0},
 		"held, not our guess":    {actAnswer(302), actAnswer(429), StateHeld, 0},
+		"held, not our refusal":  {actLost, actAnswer(400), StateHeld, 0}, // theirs may have been executed
 	} {
 		t.Run(name, func(t *testing.T) {
 			live(t, RetryPolicy{MaxAttempts: 1}, nil, func(t *testing.T, l *life) {

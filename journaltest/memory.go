@@ -238,7 +238,8 @@ func (h *handle) Update(ctx context.Context, next idem.Intent, a *idem.Attempt, 
 	if r == nil {
 		return idem.Intent{}, errNotFound
 	}
-	answer := next.State.Final() && !r.State.Final() && next.Key == r.Key
+	answer := next.State.Final() && !r.State.Final() && next.Key == r.Key &&
+		(next.State == idem.StateSucceeded || r.Attempts <= next.Attempts) // a refusal says nothing of later attempts
 	mine := next.Version == r.Version && (r.owner == h || !r.owned()) && (!r.State.Final() || next.State == r.State)
 	if !answer && !mine {
 		h.endCall(&next)

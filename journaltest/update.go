@@ -122,9 +122,11 @@ var updateRules = []rule{
 		current.State, current.Attempts, current.Resumes, current.Deaths = idem.StateInFlight, 2, 1, 1
 		current.By, current.Note, current.Prepared = "ann", "once more", true
 		current = e.update(other, current, nil)
-		e.update(j, e.ended(former, idem.StateRejected), e.answered(1))
+		e.busy(j, e.ended(former, idem.StateRejected))
+		e.unwritten(j, current)
+		e.update(j, e.ended(former, idem.StateSucceeded), e.answered(1))
 		got := e.lookup(j, "a")
-		require.Equal(e, idem.StateRejected, got.State)
+		require.Equal(e, idem.StateSucceeded, got.State)
 		require.Equal(e, [3]int{2, 1, 1}, [3]int{got.Attempts, got.Resumes, got.Deaths})
 		require.Equal(e, [2]string{"ann", "once more"}, [2]string{got.By, got.Note})
 		require.True(e, got.Prepared)

@@ -111,6 +111,9 @@ func (g *generator) claim(p int, role uint8) {
 		}
 	case inFlight: // a dead owner's attempt may have executed
 		next.state, next.doubt = unknown, true
+		if g.d.DeathIsNoDoubt {
+			next.state, next.doubt = pending, w.file.doubt
+		}
 	case withdrawn:
 		if role == resume && !g.d.ResumesWithdrawn {
 			return

@@ -30,6 +30,7 @@ type Design struct {
 	NoMargin              bool // the client's stop is the end of the provider's retention
 	NoOwners              bool // rows of living owners are claimed
 	OwnerOutlivesHolder   bool // the owner stays when its process is gone
+	DeathIsNoDoubt        bool // an attempt that its owner's death cut counts as not sent
 	ConflictIsFinal       bool // 409 is taken for a refusal
 	ConflictIsDone        bool // 409 is taken for success
 	NewKeyAfterFailure    bool // a stored 500 is answered with a new key

@@ -74,9 +74,6 @@ func (w *world) put(by int, next row, synced bool) {
 	if final(w.file.state) && next.state != w.file.state {
 		w.broken |= R7
 	}
-	if w.acknowledged && next.state == absent {
-		w.broken |= R4
-	}
 	w.file = next
 	if synced || w.cuts == 0 {
 		w.disk = next

@@ -128,7 +128,7 @@ var statements = [statementCount]string{
 	lateAnswer: `UPDATE status SET state = ?1, doubt = 0, hold_reason = '', owner = NULL, attempts = max(attempts, ?2),
 			notify = max(notify, ?3), first_sent = CASE WHEN first_sent = 0 THEN ?4 ELSE first_sent END, due = 0, wait = 0, settled = ?5,
 			decider = CASE WHEN ?6 = '' THEN decider ELSE ?6 END, version = version + 1
-		WHERE id = ?7 AND state NOT IN ('succeeded', 'rejected')`,
+		WHERE id = ?7 AND state NOT IN ('succeeded', 'rejected') AND (?1 = 'succeeded' OR attempts <= ?2)`,
 	claimStatus: `UPDATE status SET owner = ?, state = ?, doubt = ?, deaths = ?, first_sent = ?, hold_reason = ?,
 			settled = ?, kept = 1, version = version + 1
 		WHERE id = ?`,

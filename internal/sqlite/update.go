@@ -117,7 +117,8 @@ func (u *updateOp) values(t *transaction, where ...any) []any {
 
 // force writes what the plain swap did not: over a dead owner, or a true final
 // answer of the same key over whatever has become of the claim. The latter knows
-// nothing of what was counted and decided since.
+// nothing of what was counted and decided since; a refusal says nothing of the
+// attempts that were counted since, and is not taken over them.
 func (u *updateOp) force(t *transaction) (bool, error) {
 	var key, state string
 	var version, owner int64
