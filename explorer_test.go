@@ -108,7 +108,7 @@ func settledAs(client *idem.Client, attempts []faultinjection.Attempt) error {
 }
 
 // Every script of up to three of some answers, killed at every point; and every
-// script of up to two, killed twice. IDEM_EXPLORE=5 takes 5 answers instead of 3,
+// script of up to two, killed twice. IDEM_EXPLORE=5 takes 5 answers instead of 2,
 // which is some 8,000 runs; up to 8.
 func TestExplorer(t *testing.T) {
 	status := func(code int) faultinjection.Fault { return faultinjection.Answer(code, nil, nil) }
@@ -116,17 +116,17 @@ func TestExplorer(t *testing.T) {
 		faultinjection.DropResponse, faultinjection.CutBody(10), status(503), faultinjection.Abandon, faultinjection.DropRequest,
 		status(500), status(429), faultinjection.CutHeader,
 	}
-	wide := 3
+	wide := 2
 	if n, err := strconv.Atoi(os.Getenv("IDEM_EXPLORE")); err == nil {
-		wide = min(max(n, 3), len(answers))
+		wide = min(max(n, 2), len(answers))
 	}
 	for _, tt := range []struct {
 		name     string
 		explorer faultinjection.Explorer
 		runs     int
 	}{
-		{"killed once", faultinjection.Explorer{Answers: answers[:wide], Attempts: 3, Crashes: 1}, 900},
-		{"killed twice", faultinjection.Explorer{Answers: answers[:wide-1], Attempts: 2, Crashes: 2}, 900},
+		{"killed once", faultinjection.Explorer{Answers: answers[:wide], Attempts: 3, Crashes: 1}, 300},
+		{"killed twice", faultinjection.Explorer{Answers: answers[:wide-1], Attempts: 2, Crashes: 2}, 300},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
