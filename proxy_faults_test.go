@@ -179,6 +179,7 @@ func (c *proxyCase) do(ctx context.Context) (string, error) {
 	require.NoError(c.t, err)
 	resp, err := c.client.Do(c.name, req)
 	if err != nil {
+		assert.NotErrorIs(c.t, err, context.Canceled, "nobody has cancelled")
 		return "", err
 	}
 	defer resp.Body.Close()

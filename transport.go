@@ -338,6 +338,8 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 		switch cause := context.Cause(own); {
 		case cause == errSentAgain:
 			s.err = errSentAgain
+		case cause == errAttemptTimeout && errors.Is(err, context.Canceled): // HTTP/2's word for it; nobody has cancelled
+			s.err = errAttemptTimeout
 		case cause == errAttemptTimeout && !errors.Is(err, errAttemptTimeout):
 			s.err = fmt.Errorf("%w: %w", errAttemptTimeout, err)
 		}
@@ -354,6 +356,9 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 		mayStream := x.contract == nil || !x.contract.ErrorsInside200
 		var rest io.ReadCloser
 		s.body, rest, s.broken = readAnswer(resp, t.maxResponseBody(), mayStream)
+		if s.broken != nil && context.Cause(own) == errAttemptTimeout {
+			s.broken = errAttemptTimeout
+		}
 		s.ending.body, s.cut = s.body, s.broken != nil
 		switch {
 		case rest == nil:
