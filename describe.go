@@ -96,8 +96,10 @@ func (x *exchange) takeBody() (err error) {
 		return err
 	}
 	x.bodyRead = true
-	x.body, err = readBody(x.ctx, x.req, x.t.maxRequestBody())
-	return err
+	if x.body, err = readBody(x.ctx, x.req, x.t.maxRequestBody()); err != nil {
+		return safe(err, x.req, x.want.Key, x.t.Secrets...)
+	}
+	return nil
 }
 
 // whole gives the request back the body that was read, if it was, for a way
@@ -136,7 +138,7 @@ func (x *exchange) describe(key string) error {
 		x.want.Adopted = adoptedIdentity(x.want.Scope, req, key, c)
 	}
 	if err := x.takeBody(); err != nil {
-		return safe(err, req, key, t.Secrets...)
+		return err
 	}
 	if asksForToken(req, x.body) {
 		x.passes = x.whole(t.base().RoundTrip)

@@ -299,11 +299,12 @@ func (x *exchange) learn(v verdict, status int, took time.Duration) {
 // account tells those apart at one destination that are limited each for itself:
 // by their credentials and the contract's scope headers.
 func (x *exchange) account() string {
-	d := newDigest("idem account 1")
-	d.bytes(credentialDigest(x.req, x.want.Place.Header, x.t.Secrets, x.t.salt))
+	d, keyHeader := newDigest("idem account 1"), ""
 	if x.contract != nil {
 		d.headers(x.req.Header, x.contract.ScopeHeaders)
+		keyHeader = x.contract.Key.Header
 	}
+	d.bytes(credentialDigest(x.req, keyHeader, x.t.Secrets, x.t.salt))
 	return string(d.sum())
 }
 

@@ -29,10 +29,7 @@ import (
 	"github.com/idem-go/idem/faultinjection"
 )
 
-const (
-	patience     = 5 * time.Second        // of an attempt on a machine under load
-	stallTimeout = 300 * time.Millisecond // of one that nothing else ends
-)
+const patience, stallTimeout = 5 * time.Second, 300 * time.Millisecond // of an attempt on a machine under load; of one that nothing else ends
 
 var (
 	wires    = []string{"plain", "chunked", "h2"}

@@ -88,6 +88,7 @@ func TestVerifyByRead_ProvesNothing(t *testing.T) {
 		status int
 		body   string
 		in     func(*Intent)
+		from   string // the answer's URL, after redirects
 		err    string
 	}{
 		{name: "an empty list", status: 200, body: `{"data":[]}`},
@@ -96,6 +97,7 @@ func TestVerifyByRead_ProvesNothing(t *testing.T) {
 		{name: "refused", status: 401, body: `{}`, err: "status 401"},
 		{name: "down", status: 503, body: `{"data":[{"idempotency_key":"` + key + `"}]}`, err: "status 503"},
 		{name: "too large", status: 200, body: strings.Repeat(" ", defaultMaxBody+1), err: "larger"},
+		{name: "another server", status: 200, body: `{"data":[{"idempotency_key":"` + key + `"}]}`, from: "https://evil.example/", err: "came from https://evil.example:443"},
 		{name: "no contract", in: func(in *Intent) { in.URL = "https://api.example.com/" }},
 		{name: "no read", in: func(in *Intent) { in.URL = "https://api.stripe.com/v1/charges" }},
 		{name: "no key was sent", in: func(in *Intent) { in.Place = contract.Place{} }},
@@ -105,7 +107,7 @@ func TestVerifyByRead_ProvesNothing(t *testing.T) {
 			if tt.in != nil {
 				tt.in(&in)
 			}
-			client := &http.Client{Transport: roundTripper(func(req *http.Request) (*http.Response, error) {
+			client := doer(func(req *http.Request) (*http.Response, error) {
 				if tt.status == 0 {
 					return nil, errors.New("nothing is to be read")
 				}
@@ -114,8 +116,11 @@ func TestVerifyByRead_ProvesNothing(t *testing.T) {
 				rec.WriteString(tt.body)
 				resp := rec.Result()
 				resp.Request = req
+				if tt.from != "" {
+					resp.Request = mustRequest(t, req.Context(), tt.from, "")
+				}
 				return resp, nil
-			})}
+			})
 			state, err := VerifyByRead(client, nil)(context.Background(), in)
 			require.Equal(t, StateUnknown, state)
 			if tt.err == "" {
@@ -127,3 +132,8 @@ func TestVerifyByRead_ProvesNothing(t *testing.T) {
 		})
 	}
 }
+
+// doer is a client made of a function.
+type doer func(*http.Request) (*http.Response, error)
+
+func (d doer) Do(req *http.Request) (*http.Response, error) { return d(req) }

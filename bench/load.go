@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/idem-go/idem"
 )
 
 // load is what a number of callers did in a stretch of time.
@@ -129,6 +131,24 @@ func (r *run) provider() (*provider, error) {
 	}
 	p.url = strings.TrimSpace(line)
 	return p, nil
+}
+
+// served starts a provider for do.
+func (r *run) served(do func(p *provider) error) error {
+	p, err := r.provider()
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(p), p.close())
+}
+
+// journaled opens a new journal for do.
+func (r *run) journaled(do func(*idem.SQLiteJournal) error) error {
+	journal, err := idem.Open(r.scratch("idem"), nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(journal), journal.Close())
 }
 
 func (p *provider) close() error {

@@ -58,56 +58,46 @@ func (r *run) onASlowDisk() error {
 }
 
 // wholeOperation compares ours with another one.
-func (r *run) wholeOperation(callers int, other func(*provider) (subject, func() error, error), what string, bound float64) (err error) {
-	p, err := r.provider()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	ours, journal, err := durable(p.url, r.scratch("idem"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, journal.Close()) }()
-	theirs, end, err := other(p)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, end()) }()
-	var ratios []float64
-	err = r.compare(callers, func(loads []load) {
-		ratios = append(ratios, loads[0].perSecond()/loads[1].perSecond())
-	}, ours, theirs)
-	r.report(what, ratios, "x", bound, false)
-	return err
+func (r *run) wholeOperation(callers int, other func(*provider) (subject, func() error, error), what string, bound float64) error {
+	return r.besides(func(p *provider, journal *idem.SQLiteJournal) error {
+		theirs, end, err := other(p)
+		if err != nil {
+			return err
+		}
+		var ratios []float64
+		err = r.compare(callers, func(loads []load) {
+			ratios = append(ratios, loads[0].perSecond()/loads[1].perSecond())
+		}, durable(p.url, journal), theirs)
+		r.report(what, ratios, "x", bound, false)
+		return errors.Join(err, end())
+	})
+}
+
+// besides gives do a provider and a new journal.
+func (r *run) besides(do func(*provider, *idem.SQLiteJournal) error) error {
+	return r.served(func(p *provider) error {
+		return r.journaled(func(journal *idem.SQLiteJournal) error { return do(p, journal) })
+	})
 }
 
 // addedLatency: what one caller waits longer than bare, in syncs.
-func (r *run) addedLatency() (err error) {
-	p, err := r.provider()
-	if err != nil {
+func (r *run) addedLatency() error {
+	return r.besides(func(p *provider, journal *idem.SQLiteJournal) error {
+		file, err := newAppendLog(r.scratch("log"))
+		if err != nil {
+			return err
+		}
+		defer file.file.Close()
+		page := make([]byte, 4096)
+		sync := subject{"sync", func(int64) error { return file.append(page) }}
+		var ratios []float64
+		err = r.compare(1, func(loads []load) {
+			added := loads[0].quantile(0.5) - loads[1].quantile(0.5)
+			ratios = append(ratios, float64(added)/float64(loads[2].quantile(0.5)))
+		}, durable(p.url, journal), bare(p.url), sync)
+		r.report("p50 added over bare against one sync of a growing file, 1 caller", ratios, "x", 1.8, true)
 		return err
-	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	ours, journal, err := durable(p.url, r.scratch("idem"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, journal.Close()) }()
-	file, err := newAppendLog(r.scratch("log"))
-	if err != nil {
-		return err
-	}
-	defer file.file.Close()
-	page := make([]byte, 4096)
-	sync := subject{"sync", func(int64) error { return file.append(page) }}
-	var ratios []float64
-	err = r.compare(1, func(loads []load) {
-		added := loads[0].quantile(0.5) - loads[1].quantile(0.5)
-		ratios = append(ratios, float64(added)/float64(loads[2].quantile(0.5)))
-	}, ours, bare(p.url), sync)
-	r.report("p50 added over bare against one sync of a growing file, 1 caller", ratios, "x", 1.8, true)
-	return err
+	})
 }
 
 // intentsAlone: the journal's Begin against an append-only file.
@@ -159,47 +149,39 @@ func (r *run) begin(journal *idem.SQLiteJournal, n int64) error {
 }
 
 // firstByte: how much later the first byte of a stream is there than without us.
-func (r *run) firstByte() (err error) {
-	p, err := r.provider()
-	if err != nil {
+func (r *run) firstByte() error {
+	return r.besides(func(p *provider, journal *idem.SQLiteJournal) error {
+		stream := func(name string, transport http.RoundTripper, into *[]time.Duration) subject {
+			client := &http.Client{Transport: transport}
+			return subject{name, func(n int64) error {
+				req, err := http.NewRequestWithContext(idem.WithOperation(r.ctx, operation(n)), http.MethodPost, p.url+"/stream", strings.NewReader(payload))
+				if err != nil {
+					return err
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					return err
+				}
+				defer resp.Body.Close()
+				var left int64
+				if _, err := fmt.Fscanln(resp.Body, &left); err != nil {
+					return err
+				}
+				*into = append(*into, time.Since(time.Unix(0, left)))
+				_, err = io.Copy(io.Discard, resp.Body)
+				return err
+			}}
+		}
+		var ours, theirs []time.Duration
+		var added []float64
+		err := r.compare(1, func([]load) {
+			added = append(added, (middle(ours)-middle(theirs)).Seconds()*1e3)
+			ours, theirs = nil, nil
+		}, stream("idem", &idem.Transport{Journal: journal, Base: base(), Contracts: contract.Keyed("Idempotency-Key", time.Hour)}, &ours),
+			stream("bare", base(), &theirs))
+		r.report("first byte of a stream, later than with bare", added, "ms", 1, true)
 		return err
-	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	journal, err := idem.Open(r.scratch("idem"), nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, journal.Close()) }()
-	stream := func(name string, transport http.RoundTripper, into *[]time.Duration) subject {
-		client := &http.Client{Transport: transport}
-		return subject{name, func(n int64) error {
-			req, err := http.NewRequestWithContext(idem.WithOperation(r.ctx, operation(n)), http.MethodPost, p.url+"/stream", strings.NewReader(payload))
-			if err != nil {
-				return err
-			}
-			resp, err := client.Do(req)
-			if err != nil {
-				return err
-			}
-			defer resp.Body.Close()
-			var left int64
-			if _, err := fmt.Fscanln(resp.Body, &left); err != nil {
-				return err
-			}
-			*into = append(*into, time.Since(time.Unix(0, left)))
-			_, err = io.Copy(io.Discard, resp.Body)
-			return err
-		}}
-	}
-	var ours, theirs []time.Duration
-	var added []float64
-	err = r.compare(1, func([]load) {
-		added = append(added, (middle(ours)-middle(theirs)).Seconds()*1e3)
-		ours, theirs = nil, nil
-	}, stream("idem", &idem.Transport{Journal: journal, Base: base(), Contracts: contract.Keyed("Idempotency-Key", time.Hour)}, &ours),
-		stream("bare", base(), &theirs))
-	r.report("first byte of a stream, later than with bare", added, "ms", 1, true)
-	return err
+	})
 }
 
 func middle(d []time.Duration) time.Duration {
@@ -208,25 +190,17 @@ func middle(d []time.Duration) time.Duration {
 }
 
 // unjournaled: a GET against bare.
-func (r *run) unjournaled() (err error) {
-	p, err := r.provider()
-	if err != nil {
+func (r *run) unjournaled() error {
+	return r.besides(func(p *provider, journal *idem.SQLiteJournal) error {
+		read := func(name string, transport http.RoundTripper) subject {
+			client := &http.Client{Transport: transport}
+			return subject{name, func(int64) error { return take(client.Get(p.url + "/charges")) }}
+		}
+		var ratios []float64
+		err := r.compare(1, func(loads []load) {
+			ratios = append(ratios, loads[0].perSecond()/loads[1].perSecond())
+		}, read("idem", &idem.Transport{Journal: journal, Base: base()}), read("bare", base()))
+		r.report("GET, which is not journaled, against bare, 1 caller", ratios, "x", 0.97, false)
 		return err
-	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	journal, err := idem.Open(r.scratch("idem"), nil)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, journal.Close()) }()
-	read := func(name string, transport http.RoundTripper) subject {
-		client := &http.Client{Transport: transport}
-		return subject{name, func(int64) error { return take(client.Get(p.url + "/charges")) }}
-	}
-	var ratios []float64
-	err = r.compare(1, func(loads []load) {
-		ratios = append(ratios, loads[0].perSecond()/loads[1].perSecond())
-	}, read("idem", &idem.Transport{Journal: journal, Base: base()}), read("bare", base()))
-	r.report("GET, which is not journaled, against bare, 1 caller", ratios, "x", 0.97, false)
-	return err
+	})
 }

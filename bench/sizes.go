@@ -20,32 +20,27 @@ import (
 )
 
 // syncsPerOperation counts the syncs of the journal's log.
-func (r *run) syncsPerOperation() (err error) {
-	p, err := r.provider()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.close()) }()
+func (r *run) syncsPerOperation() error {
 	count, restore, err := r.countSyncs()
 	if err != nil {
 		return err
 	}
 	defer restore()
 	for i, callers := range callerCounts {
-		ours, journal, err := durable(p.url, r.scratch("idem"))
-		if err != nil {
-			return err
-		}
 		var ratios []float64
-		for range r.rounds {
-			before := count()
-			load, err := r.play(ours, callers, r.round)
-			if err != nil {
-				return errors.Join(err, journal.Close())
+		err := r.besides(func(p *provider, journal *idem.SQLiteJournal) error {
+			ours := durable(p.url, journal)
+			for range r.rounds {
+				before := count()
+				load, err := r.play(ours, callers, r.round)
+				if err != nil {
+					return err
+				}
+				ratios = append(ratios, float64(count()-before)/float64(load.operations))
 			}
-			ratios = append(ratios, float64(count()-before)/float64(load.operations))
-		}
-		if err := journal.Close(); err != nil {
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 		r.report(fmt.Sprintf("syncs per operation, callers %d", callers), ratios, "", []float64{1.01, 0.15, 0.05}[i], true)

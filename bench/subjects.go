@@ -59,18 +59,14 @@ func bare(url string) subject {
 	return subject{"bare", func(int64) error { return post(client.Do, url, "k") }}
 }
 
-// durable is the SDK over a journal at path.
-func durable(url, path string) (subject, *idem.SQLiteJournal, error) {
-	journal, err := idem.Open(path, nil)
-	if err != nil {
-		return subject{}, nil, err
-	}
+// durable is the SDK over a journal.
+func durable(url string, journal *idem.SQLiteJournal) subject {
 	client := idem.NewClient(&idem.Transport{
 		Journal: journal, Base: base(), Contracts: contract.Keyed("Idempotency-Key", 24*time.Hour),
 	})
 	return subject{"idem", func(n int64) error {
 		return post(func(req *http.Request) (*http.Response, error) { return client.Do(operation(n), req) }, url, "")
-	}}, journal, nil
+	}}
 }
 
 // operation is a name whose order says nothing.
