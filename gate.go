@@ -127,8 +127,8 @@ func (g *gate) spend(now time.Time) bool {
 // maxAccounts bounds the accounts of one destination whose pause is remembered.
 const maxAccounts = 256
 
-// hush keeps the direct calls of one account away, at most for MaxBackoff.
-func (g *gate) hush(account string, now time.Time, wait time.Duration, p RetryPolicy) {
+// hush keeps the direct calls of one account away.
+func (g *gate) hush(account string, now time.Time, wait time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.accounts) >= maxAccounts {
@@ -140,7 +140,7 @@ func (g *gate) hush(account string, now time.Time, wait time.Duration, p RetryPo
 	if g.accounts == nil {
 		g.accounts = map[string]time.Time{}
 	}
-	if until := now.Add(min(wait, p.maxBackoff())); until.After(g.accounts[account]) {
+	if until := now.Add(wait); until.After(g.accounts[account]) {
 		g.accounts[account] = until
 	}
 }
@@ -285,8 +285,8 @@ func (x *exchange) learn(v verdict, status int, took time.Duration) {
 	g, now := x.gate(), x.t.clock.Now()
 	if v.wait > 0 && (status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status == 529) {
 		g.pause(now, v.wait, x.resumed, x.t.Retry)
-		if x.req != nil {
-			g.hush(x.account(), now, v.wait, x.t.Retry)
+		if x.req != nil && v.wait <= x.t.Retry.maxBackoff() { // a longer one is this operation's own (O-48)
+			g.hush(x.account(), now, v.wait)
 		}
 	}
 	definite := v.state.Final() || status > 0 && !v.again
