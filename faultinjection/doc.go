@@ -36,6 +36,16 @@
 //     in virtual time) or at a loopback port from [Server.Listen].
 //  4. [Ledger.Counts] and [Ledger.EffectsOf] say what really happened. Duplicates
 //     must be zero, and every operation reported as done must have one effect.
+//     [Ledger.Check] compares it with the client's journal in one call.
+//
+// # What else can fail
+//
+// A [Script] stands in front of any RoundTripper and drops, cuts, delays or
+// answers attempts, in virtual time. A [Proxy] does it to real connections. A
+// [CrashLoop] starts your own program again and again and kills it, at random or
+// where [KillAt] says. An [Explorer] tries every script of a few answers with a
+// crash at every point. Package diskfault fails, cuts and records what SQLite does
+// to the disk.
 //
 // A test that cannot fail proves nothing: run it once with [Server.Broken], or
 // with a nil contract, and see it fail. [Seed] is that experiment in small.
