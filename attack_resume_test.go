@@ -196,6 +196,7 @@ func (f resolverFunc) Resolve(req *http.Request) *contract.Contract { return f(r
 
 // A Run keeps nothing of what it held.
 func TestAttack_RunKeepsNoList(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
 		base := &starts{answer: status(301, "Location", "/")}
@@ -220,6 +221,7 @@ func TestAttack_RunKeepsNoList(t *testing.T) {
 
 // A resolver that makes a contract per request does not fill the memory.
 func TestAttack_ContractsMadePerRequest(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
 		r.transport.Contracts = resolverFunc(func(req *http.Request) *contract.Contract { return rigContract() })

@@ -67,6 +67,7 @@ func TestAttack_FewSuspectsBesideAnOutage(t *testing.T) {
 
 // So do many of them.
 func TestAttack_SuspectsBesideAnOutage(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T) {
 		r := newRigFor(t, contract.Keyed("Idempotency-Key", time.Hour))
 		r.suspects(100)
@@ -117,6 +118,7 @@ func TestAttack_SixteenAtAHungDestination(t *testing.T) {
 
 // Everything at once on one handle.
 func TestAttack_Race(t *testing.T) {
+	t.Parallel()
 	for range 6 {
 		r := newRig(t)
 		r.client.OnSettled = func(context.Context, Intent) error { return nil }
@@ -157,6 +159,7 @@ func TestAttack_Race(t *testing.T) {
 
 // A hook that ends its goroutine leaves no claim and no slot behind.
 func TestAttack_GoexitEverywhere(t *testing.T) {
+	t.Parallel()
 	for _, where := range []string{"Base", "Authorize", "Verify", "OnSettled", "Attempted", "Settled"} {
 		t.Run(where, func(t *testing.T) {
 			virtually(t, func(t *testing.T) {
@@ -246,6 +249,7 @@ func TestAttack_ShutdownDuringResume(t *testing.T) {
 
 // Calls of OnSettled that hang stop no send.
 func TestAttack_HungOnSettled(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
 		r.client.OnSettled = func(ctx context.Context, in Intent) error { <-ctx.Done(); return ctx.Err() } // database is down

@@ -45,6 +45,7 @@ var keepers = []keeper{
 }
 
 func TestO18_AStoredFailureIsNotAskedForEver_UnderEachProvider(t *testing.T) {
+	t.Parallel()
 	for _, j := range judgedContracts {
 		if j.value != "" && (j.c.Replayed.Header != "" || j.c.StoresServerErrors) {
 			assert.True(t, slices.ContainsFunc(keepers, func(k keeper) bool { return k.c == j.c }), "%s is not tried", j.value)
@@ -109,6 +110,7 @@ func sentAgain(c *contract.Contract, status int, table bool) bool {
 
 // Each status, once, under every contract that takes a key.
 func TestO30_EveryStatusHasItsRule_UnderEachProvider(t *testing.T) {
+	t.Parallel()
 	exceptions := map[string][]int{}
 	for _, j := range judgedContracts {
 		if j.value == "" || j.c.NoKeys {
@@ -399,6 +401,7 @@ func TestO51_KeyLimitsAreSetPerHost_UnderEachProvider(t *testing.T) {
 
 // What is made here suits every provider, wherever its key goes.
 func TestO51_GeneratedKeysSuitEveryProvider_OnTheWire(t *testing.T) {
+	t.Parallel()
 	derive := DeriveKeys([]byte("secret"))
 	seen := map[string]bool{}
 	for _, j := range judgedContracts {

@@ -192,6 +192,7 @@ var conflicts = []struct {
 // With the provider's contract each conflict is what it says: come again, under
 // the same key; or final after one arrival, with a kind of its own.
 func TestO05_AConflictIsWhatTheProviderSays(t *testing.T) {
+	t.Parallel()
 	for _, test := range conflicts {
 		t.Run(test.name, func(t *testing.T) {
 			virtually(t, func(t *testing.T) {
@@ -237,6 +238,7 @@ func TestO05_AConflictIsWhatTheProviderSays(t *testing.T) {
 
 // The first answer is lost: then a refusal says nothing of the first attempt.
 func TestO05_AConflictInDoubt(t *testing.T) {
+	t.Parallel()
 	for _, test := range conflicts {
 		t.Run(test.name, func(t *testing.T) {
 			virtually(t, func(t *testing.T) {

@@ -165,6 +165,7 @@ func TestO03_NoCredentialIsStoredOrTold(t *testing.T) {
 }
 
 func TestO03_ResumeAfterAKillHasFreshCredentials(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"Resume", "Run"} {
 		for _, authorized := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, authorized %v", how, authorized), func(t *testing.T) {
@@ -424,6 +425,7 @@ func storedFailures() map[string]struct {
 }
 
 func TestO18_AStoredFailureIsNotAskedForEver(t *testing.T) {
+	t.Parallel()
 	const week = 7 * 24 * time.Hour
 	lives := map[string]func(r *rig){
 		"five restarts with Resume": func(r *rig) {

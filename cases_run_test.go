@@ -103,11 +103,13 @@ func (r *realRig) awaitIdle() {
 
 // One of eleven kills its process whenever it is sent.
 func TestO20_PoisonIsHeldAndTheOthersAreFinished(t *testing.T) {
+	t.Parallel()
 	const n = 11
 	for _, how := range []string{"Resume", "Run"} {
 		for _, poison := range []int{0, n / 2, n - 1} {
 			for _, work := range []time.Duration{0, 50 * time.Millisecond} {
 				t.Run(fmt.Sprintf("%s, order %d, a server that takes %v", how, poison, work), func(t *testing.T) {
+					t.Parallel() // they wait most of the time
 					r := newRealRigFor(t, func(r *rig) { r.server.Work = work })
 					r.prepareHere(n)
 					names := orders("order", n)
@@ -195,6 +197,7 @@ var tokenSources = map[string]struct {
 const elsewhere = "http://elsewhere.example/charges"
 
 func TestO27_OldCredentialsAreNotReplayedAndHoldUpNobody(t *testing.T) {
+	t.Parallel()
 	for name, source := range tokenSources {
 		for _, how := range []string{"Resume", "Run"} {
 			for _, made := range []struct {
@@ -312,6 +315,7 @@ func (r *realRig) dieAmidst(n int) {
 }
 
 func TestO39_TwoProcessesTakeEachIntentOnce(t *testing.T) {
+	t.Parallel()
 	const n = 50
 	lefts := map[string]func(r *realRig){
 		"in the middle of an attempt": func(r *realRig) { r.dieAmidst(n) },
@@ -320,6 +324,7 @@ func TestO39_TwoProcessesTakeEachIntentOnce(t *testing.T) {
 	for left, leave := range lefts {
 		for _, how := range []string{"Resume", "Run"} {
 			t.Run(left+", "+how, func(t *testing.T) {
+				t.Parallel()
 				r := newRealRigFor(t, func(r *rig) { r.server.Work = 200 * time.Millisecond })
 				leave(r)
 				both := []*process{r.finisher(how, ""), r.finisher(how, "")}

@@ -81,6 +81,7 @@ func childContends() {
 }
 
 func TestO06_TwoProcessesReadAndThenWrite(t *testing.T) {
+	t.Parallel()
 	path := tempJournal(t)
 	require.NoError(t, mustOpen(t, path, nil).Close())
 	a, b := spawn(t, "cases/contend", path), spawn(t, "cases/contend", path)

@@ -31,6 +31,7 @@ func counted(answer func(*http.Request) (*http.Response, error)) (http.RoundTrip
 // more than the budget again: those who wait for their turn count. The refusal
 // says so, gives the last answer, and the operation goes on later.
 func TestBudgetOfAFleet(t *testing.T) {
+	t.Parallel()
 	const calls = 1000
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
@@ -66,6 +67,7 @@ func TestBudgetOfAFleet(t *testing.T) {
 
 // An agent that calls one unfinished operation for ever gets a resend a second.
 func TestBudgetOfAnAgentsLoop(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
 		base, sent := counted(status(500))

@@ -100,6 +100,7 @@ func TestRunKeepsToTheRetryBudget(t *testing.T) {
 // A pause that a destination asks for is kept by all its intents, though not
 // longer than MaxBackoff by those that it did not speak of.
 func TestRunKeepsAPause(t *testing.T) {
+	t.Parallel()
 	virtually(t, func(t *testing.T) {
 		r := newRig(t)
 		limited := true

@@ -1,8 +1,11 @@
 package idem
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 )
 
@@ -16,6 +19,10 @@ const childEnv = "IDEM_TEST_CHILD"
 func TestMain(m *testing.M) {
 	name := os.Getenv(childEnv)
 	if name == "" {
+		flag.Parse()
+		if at := flag.Lookup("test.parallel").Value; at.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+			_ = at.Set("6") // most of these tests wait
+		}
 		os.Exit(m.Run())
 	}
 	child := children[name]

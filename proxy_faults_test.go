@@ -2,6 +2,7 @@ package idem_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,7 +81,7 @@ func newProxied(t *testing.T, wire string, hasty idem.RetryPolicy) *proxied {
 		base := p.server.Client().Transport.(*http.Transport).Clone()
 		base.DialContext, base.HTTP2 = p.dial, &http2
 		t.Cleanup(base.CloseIdleConnections)
-		retry.MinBackoff = time.Millisecond
+		retry.MinBackoff = cmp.Or(retry.MinBackoff, time.Millisecond)
 		return life{journal, idem.NewClient(&idem.Transport{Journal: journal, Base: base, Contracts: api, Retry: retry})}
 	}
 	p.hasty = live(hasty, http.HTTP2Config{})
@@ -404,6 +405,7 @@ func (c *proxyCase) settle(late bool) {
 // The soak of group 13: connections break at random bytes, one, two or three in a
 // row, with latency and partitions. IDEM_PROXY_CASES says how many operations.
 func TestProxyFaultsAtRandom(t *testing.T) {
+	t.Parallel()
 	const batch = 150                // with one journal
 	slots := make(chan struct{}, 12) // most wait
 	seed, cases := uint64(time.Now().UnixNano()), 60

@@ -216,6 +216,7 @@ func soakFault(random *rand.Rand) faultinjection.Step {
 // operation had one effect, nothing is open, every settlement that no call
 // returned was told, and the journal agrees with the provider row by row.
 func TestRecoverySoak(t *testing.T) {
+	t.Parallel()
 	s := newSoak(t)
 	s.churn()
 	s.finish()

@@ -41,7 +41,9 @@ type RetryPolicy struct {
 	Budget int
 	// AttemptTimeout is how long one attempt may take until its answer is
 	// whole, or until a stream begins. Zero means 30 s where the server honours
-	// keys (more if its contract says so), and no limit of ours elsewhere.
+	// keys (more if its contract says so), and no limit of ours elsewhere. After
+	// one that times out over HTTP/2, Base's idle connections are closed: net/http
+	// would send the next attempt over the one that was silent.
 	AttemptTimeout time.Duration
 }
 

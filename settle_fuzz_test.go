@@ -134,6 +134,7 @@ func FuzzSettle(f *testing.F) {
 
 // The same without a fuzzer: always the same cases.
 func TestSettleFuzz_PseudoRandom(t *testing.T) {
+	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 2026))
 	answers := make([][]judgedAnswer, len(judgedContracts))
 	for i, j := range judgedContracts {

@@ -336,6 +336,7 @@ func kindOf(err error) string {
 
 // TestShapes runs every shape over both protocols and in every setting.
 func TestShapes(t *testing.T) {
+	t.Parallel()
 	require.GreaterOrEqual(t, len(shapes()), 60)
 	used := map[string]bool{}
 	runs := 0

@@ -120,6 +120,7 @@ func (w *watcher) ServeHTTP(rw http.ResponseWriter, req *http.Request) {
 // other is killed or stopped: never two open arrivals with one key, and one
 // effect each.
 func TestOneSenderWhateverDies(t *testing.T) {
+	t.Parallel()
 	const operations = 200
 	seed := rand.Uint64()
 	t.Log("seed", seed)

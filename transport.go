@@ -118,6 +118,10 @@ type Transport struct {
 	checked sync.Map // *contract.Contract -> error of Validate
 
 	checkedN atomic.Int32
+
+	// silent is set when an attempt over HTTP/2 has timed out: net/http would go on
+	// with its connection, which may be dead.
+	silent atomic.Bool
 }
 
 const (
@@ -327,6 +331,9 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 	marked := &attemptContext{Context: own, claim: claim{
 		header: x.in.Place.Header, key: x.in.Place.Format(x.in.Key), method: req.Method, url: req.URL,
 	}}
+	if t.silent.Load() && t.silent.Swap(false) {
+		t.CloseIdleConnections()
+	}
 	resp, err := t.base().RoundTrip(req.WithContext(httptrace.WithClientTrace(marked, trace.hooks())))
 	if err == nil && resp == nil {
 		err = errors.New("the base transport returned neither a response nor an error")
@@ -371,6 +378,9 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 			s.open, s.stream = true, s.status/100 == 2
 			resp.Body = newOpenBody(s.body, rest, resp.ContentLength, func(bool) { cancel(nil) })
 		}
+	}
+	if context.Cause(own) == errAttemptTimeout && trace.shared.Load() {
+		t.silent.Store(true)
 	}
 	s.resent = trace.requests.Load() > 1
 	s.left = ctx.Err() != nil && (s.status == 0 || s.cut)

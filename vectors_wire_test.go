@@ -65,6 +65,7 @@ var vectorsOnTheWire = []string{
 }
 
 func TestVectorsOverTheWire(t *testing.T) {
+	t.Parallel()
 	_, raw := loadVectors(t, "testdata/vectors.json")
 	classes := map[string]bool{}
 	for _, id := range vectorsOnTheWire {

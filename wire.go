@@ -17,6 +17,7 @@ type wire struct {
 	got      atomic.Bool  // a connection was had
 	wrote    atomic.Bool  // a byte of the request may have left
 	requests atomic.Int32 // requests written
+	shared   atomic.Bool  // the connection carries others too: it is HTTP/2
 	answered atomic.Bool  // an answer began
 	sent     func()       // told when a request is written; nil: nobody
 	pass     func(string) // Transport.CrashPoint
@@ -39,7 +40,12 @@ func (w *wire) hooks() *httptrace.ClientTrace {
 			}
 		},
 		GotFirstResponseByte: func() { w.answered.Store(true) },
-		WroteHeaderField:     func(string, []string) { w.wrote.Store(true) },
+		WroteHeaderField: func(name string, _ []string) {
+			w.wrote.Store(true)
+			if strings.HasPrefix(name, ":") {
+				w.shared.Store(true)
+			}
+		},
 		WroteHeaders: func() {
 			w.wrote.Store(true)
 			w.requests.Add(1)

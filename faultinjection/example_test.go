@@ -14,7 +14,7 @@ import (
 
 // The answer to the first request is lost. The client cannot know whether it
 // was executed; repeating the same key is safe either way.
-func Example() {
+func Example_sameKey() {
 	ledger, err := faultinjection.OpenLedger("")
 	if err != nil {
 		log.Fatal(err)

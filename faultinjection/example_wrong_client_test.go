@@ -12,8 +12,8 @@ import (
 	"github.com/idem-go/idem/faultinjection"
 )
 
-// charge is the code under test. It has the classic bug: each try has a key of
-// its own.
+// charge is the code under test, and a stranger's. It has the classic bug: each
+// try has a key of its own.
 func charge(client *http.Client, order string, wait time.Duration) error {
 	for range 3 {
 		req, err := http.NewRequest("POST", "http://api.example/charges", strings.NewReader(`{"order":"`+order+`"}`))
@@ -33,7 +33,7 @@ func charge(client *http.Client, order string, wait time.Duration) error {
 // A wrong client is caught: the answer to its first try is lost, and the second
 // one charges again. In a test, put the same lines into [testing/synctest.Test]:
 // the client may then wait for minutes, which take no time.
-func ExampleScript() {
+func Example() {
 	ledger, err := faultinjection.OpenLedger("")
 	if err != nil {
 		log.Fatal(err)

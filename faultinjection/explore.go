@@ -37,7 +37,7 @@ type Explorer struct {
 	// means 3.
 	Attempts int
 	// Crashes is how many lives of a run are killed, one after the other. Zero
-	// means 1; runs with fewer are run too.
+	// means 1, and less none; runs with fewer are run too.
 	Crashes int
 	// Dir is where the folders of the lives are made. Empty means the temporary
 	// folder.
@@ -177,7 +177,7 @@ func (x *exploration) crashes(script, at []int) error {
 	if failure != nil && len(x.done.Failures) < maxFailures {
 		x.done.Failures = append(x.done.Failures, *failure)
 	}
-	if len(at) == x.Crashes {
+	if len(at) >= x.Crashes {
 		return nil
 	}
 	for n := 1; n <= points; n++ {

@@ -56,7 +56,7 @@ func (m memory) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	trace := traceOf(ctx)
-	trace.written(inner)
+	trace.written(req)
 	end := make(chan served, 1) // the server does not wait for a caller that left
 	go m.serve(inner, body, end)
 	select {
@@ -164,7 +164,7 @@ func traceOf(ctx context.Context) trace {
 // written reports one fresh connection and the whole request on it.
 func (t trace) written(r *http.Request) {
 	if t.GetConn != nil {
-		t.GetConn(r.Host)
+		t.GetConn(address(r.URL))
 	}
 	if t.GotConn != nil {
 		client, server := net.Pipe() // only to have addresses to ask for

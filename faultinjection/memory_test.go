@@ -111,7 +111,11 @@ func TestMemoryCallsTheTraceHooks(t *testing.T) {
 	onEachWire(t, keyed, func(t *testing.T, b bench) {
 		var seen []string
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-			GetConn: func(string) { seen = append(seen, "get") },
+			GetConn: func(address string) {
+				_, _, err := net.SplitHostPort(address)
+				assert.NoError(t, err)
+				seen = append(seen, "get")
+			},
 			GotConn: func(info httptrace.GotConnInfo) {
 				assert.False(t, info.Reused)
 				assert.NotNil(t, info.Conn.RemoteAddr())

@@ -313,10 +313,10 @@ func (w scripted) suffer(f Fault, req *http.Request, body []byte) (*http.Respons
 		return nil, w.lose(f, req, body)
 	case abandon:
 		w.script.abandon(w.next, req, body)
-		trace.written(&http.Request{Host: address(req.URL), Header: req.Header})
+		trace.written(req)
 		return nil, f.end(ctx, f.or(errReset()))
 	case ownAnswer:
-		trace.written(&http.Request{Host: address(req.URL), Header: req.Header})
+		trace.written(req)
 		if err := f.end(ctx, nil); err != nil {
 			return nil, err
 		}
@@ -365,7 +365,7 @@ func (w scripted) lose(f Fault, req *http.Request, body []byte) error {
 	}
 	_ = drain(resp) // the client hears nothing of that either
 	if !sent() {    // the next one does not trace
-		trace.written(&http.Request{Host: address(req.URL), Header: req.Header})
+		trace.written(req)
 		if f.kind == cutHeader {
 			trace.answered()
 		}

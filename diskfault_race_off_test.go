@@ -1,6 +1,0 @@
-//go:build !race
-
-package idem_test
-
-// diskShare divides how much the disk tests try.
-const diskShare = 1
