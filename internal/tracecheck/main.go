@@ -29,12 +29,16 @@ const (
 	childEnv   = "IDEM_TRACECHECK_SERVER" // the server's URL: this process is the child
 	operations = 20
 	limit      = 2 * time.Minute
+
+	pairOperations = 260 // of each of two processes
+	pairSends      = 500
+	pairStates     = 5000
 )
 
 func main() {
-	run := func() error { return check(os.Stdout) }
+	run := func() error { return errors.Join(check(os.Stdout), checkPair(os.Stdout)) }
 	if server := os.Getenv(childEnv); server != "" {
-		run = func() error { return send(server, os.Args[1]) }
+		run = func() error { return send(server, os.Args[1], os.Args[2:]) }
 	}
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "tracecheck:", err)
@@ -44,15 +48,25 @@ func main() {
 
 // check runs the child under strace and judges what it did.
 func check(out io.Writer) error {
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		return fmt.Errorf("strace is needed: %w", err)
-	}
 	dir, err := os.MkdirTemp("", "tracecheck")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	calls, err := trace(dir, "order")
+	if err != nil {
+		return err
+	}
+	return report(out, calls)
+}
+
+// trace returns the system calls of a child that sends the operations of each of
+// the names, each in a process of its own, over one journal in dir.
+func trace(dir string, names ...string) ([]call, error) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		return nil, fmt.Errorf("strace is needed: %w", err)
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusCreated)
@@ -60,23 +74,24 @@ func check(out io.Writer) error {
 	defer server.Close()
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	file := filepath.Join(dir, "trace")
-	cmd := exec.CommandContext(ctx, strace, "-f", "-y", "-s", "65536", "-o", file,
-		"-e", "trace=pwrite64,write,writev,sendto,sendmsg,fsync,fdatasync",
-		self, filepath.Join(dir, "journal.db"))
+	args := []string{"-f", "-y", "-xx", "-s", "1000000", "-o", file,
+		"-e", "trace=open,openat,pwrite64,write,writev,sendto,sendmsg,fsync,fdatasync,ftruncate,unlink,unlinkat,rename,renameat,renameat2,mkdir,mkdirat",
+		self, filepath.Join(dir, "journal.db")}
+	cmd := exec.CommandContext(ctx, strace, append(args, names...)...)
 	cmd.Env = append(os.Environ(), childEnv+"="+server.URL)
 	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("traced child: %w: %s", err, output)
+		return nil, fmt.Errorf("traced child: %w: %s", err, output)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return report(out, parse(string(text)))
+	return parse(string(text)), nil
 }
 
 func report(out io.Writer, calls []call) error {
@@ -102,8 +117,20 @@ func report(out io.Writer, calls []call) error {
 	return nil
 }
 
-// send is the child: named operations, one after another.
-func send(server, path string) error {
+// send is the child: named operations, one after another. Of several names, each
+// but the first has a process of its own.
+func send(server, path string, names []string) (err error) {
+	for _, name := range names[1:] {
+		other := exec.Command(os.Args[0], path, name)
+		if err := other.Start(); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, other.Wait()) }()
+	}
+	n := operations
+	if names[0] != "order" {
+		n = pairOperations
+	}
 	journal, err := idem.Open(path, nil)
 	if err != nil {
 		return err
@@ -113,12 +140,12 @@ func send(server, path string) error {
 		Journal:   journal,
 		Contracts: contract.Keyed("Idempotency-Key", 24*time.Hour),
 	})
-	for i := range operations {
+	for i := range n {
 		req, err := http.NewRequest("POST", server+"/charges", strings.NewReader(`{"amount":4200}`))
 		if err != nil {
 			return err
 		}
-		resp, err := client.Do(fmt.Sprintf("order-%d/charge", i), req)
+		resp, err := client.Do(fmt.Sprintf("%s-%d/charge", names[0], i), req)
 		if err != nil {
 			return err
 		}

@@ -1,27 +1,39 @@
 package main
 
 import (
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // call is one system call: the lines at which it began and returned.
 type call struct {
-	name, file, data string
-	began, returned  int
-	ok               bool
+	name            string
+	file, to        string // to: the new name
+	data            string
+	off             int64 // of a write; of ftruncate the new size
+	creates         bool
+	began, returned int
+	ok              bool
 }
 
 var (
-	line     = regexp.MustCompile(`^(?:(\d+) +)?(\w+)\((\d+)<([^>]*)>(.*)$`)
+	line     = regexp.MustCompile(`^(?:(\d+) +)?(\w+)\((.*)$`)
 	resumed  = regexp.MustCompile(`^(?:(\d+) +)?<\.\.\. (\w+) resumed>(.*)$`)
-	returned = regexp.MustCompile(`= (-?\d+)(?: |$)`)
+	returned = regexp.MustCompile(`= (-?\d+)(?:[ <]|$)`)
+	offset   = regexp.MustCompile(`, (\d+)(?:\)| <unfinished)`)
 	keyLine  = regexp.MustCompile(`(?i)idempotency-key: ([0-9a-f-]{36})`)
 )
 
-// parse reads strace's output (-f -y). A call that another thread's calls
+const (
+	unfinished = " <unfinished ...>"
+	never      = int(^uint(0) >> 1) // a call that did not return
+)
+
+// parse reads strace's output (-f -y -xx). A call that another thread's calls
 // interrupt stands on two lines.
 func parse(text string) []call {
 	var calls []call
@@ -38,16 +50,63 @@ func parse(text string) []call {
 		if m == nil {
 			continue
 		}
-		c := call{name: m[2], file: m[4], data: m[5], began: i, returned: i}
-		if strings.HasSuffix(l, "<unfinished ...>") {
+		c := call{name: m[2], began: i, returned: i}
+		c.read(m[3])
+		if strings.HasSuffix(l, unfinished) {
 			open[m[1]] = len(calls)
-			c.returned = int(^uint(0) >> 1) // never, unless it is resumed
+			c.returned = never
 		} else {
-			c.ok = succeeded(m[5])
+			c.ok = succeeded(m[3])
 		}
 		calls = append(calls, c)
 	}
 	return calls
+}
+
+// read takes the arguments: a descriptor with its path, or a path; and texts.
+func (c *call) read(args string) {
+	rest := args
+	if from, to := strings.IndexByte(args, '<'), strings.IndexByte(args, '>'); from > 0 && from < to && !strings.Contains(args[:from], `"`) {
+		c.file, rest = plain(args[from+1:to]), args[to+1:]
+	}
+	var texts []string
+	for {
+		_, after, ok := strings.Cut(rest, `"`)
+		if !ok {
+			break
+		}
+		end := strings.IndexByte(after, '"') // -xx leaves no other quote
+		if end < 0 {
+			break
+		}
+		texts = append(texts, plain(after[:end]))
+		rest = after[end+1:]
+	}
+	if m := offset.FindAllStringSubmatch(rest, -1); m != nil {
+		c.off, _ = strconv.ParseInt(m[len(m)-1][1], 10, 64)
+	}
+	switch {
+	case len(texts) == 0:
+	case c.file != "" && !strings.HasPrefix(args, "AT_FDCWD"):
+		c.data = texts[0]
+	default:
+		c.file, c.creates = texts[0], strings.Contains(rest, "O_CREAT")
+		if len(texts) > 1 {
+			c.to = texts[1]
+		}
+	}
+}
+
+// plain undoes -xx.
+func plain(text string) string {
+	if !strings.HasPrefix(text, `\x`) {
+		return text
+	}
+	raw, err := hex.DecodeString(strings.ReplaceAll(text, `\x`, ""))
+	if err != nil {
+		return text
+	}
+	return string(raw)
 }
 
 func succeeded(tail string) bool {
