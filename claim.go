@@ -86,6 +86,8 @@ func (x *exchange) unclaimed(got Intent) *answer {
 		return x.open(got, "not renewed, since the generation with this key may have been executed ("+string(got.State)+"): settle it first")
 	case got.Operation != x.want.Operation || got.Scope != x.want.Scope:
 		return x.mismatch(got, fmt.Sprintf("nothing was sent: the key that came with the request belongs to operation %q", got.Operation))
+	case got.State == StateHeld && got.HoldReason == HoldChecksum && !got.Owned: // its fingerprint may be what is damaged
+		return x.open(got, "not sent by this call; "+heldText(got.HoldReason))
 	case string(got.Fingerprint) != string(x.want.Fingerprint):
 		return x.mismatch(got, fmt.Sprintf("nothing was sent: the name stands for %s, which is %s; this call is %s; only a request of its own has a name of its own",
 			requestText(got), got.State, requestText(x.want)))

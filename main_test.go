@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 		if at := flag.Lookup("test.parallel").Value; at.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 			_ = at.Set("6") // most of these tests wait
 		}
-		os.Exit(m.Run())
+		os.Exit(runAndCheck(m))
 	}
 	child := children[name]
 	if child == nil {
@@ -32,4 +32,12 @@ func TestMain(m *testing.M) {
 	}
 	child()
 	os.Exit(0)
+}
+
+// fuzzed is how many random inputs a test of that kind tries; more in .ci/run.
+func fuzzed() int {
+	if os.Getenv("IDEM_FAULTS") == "full" {
+		return 200_000
+	}
+	return 20_000
 }

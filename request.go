@@ -303,8 +303,10 @@ func (d *digest) bytes(b []byte) {
 
 func (d *digest) headers(h http.Header, names []string) {
 	for _, name := range names {
+		values := headerValues(h, name)
 		d.field(strings.ToLower(name))
-		for _, value := range headerValues(h, name) {
+		d.buf = binary.BigEndian.AppendUint64(d.buf, uint64(len(values)))
+		for _, value := range values {
 			d.field(value)
 		}
 	}

@@ -184,7 +184,8 @@ func parseWait(value string, unit contract.Unit, h http.Header, received time.Ti
 		case contract.Milliseconds:
 			n /= 1e3
 		case contract.UnixSeconds:
-			n -= float64(serverTime(h, received).UnixNano()) / 1e9
+			at := serverTime(h, received) // its UnixNano ends in 2262
+			n -= float64(at.Unix()) + float64(at.Nanosecond())/1e9
 		}
 		// Not NaN, and small enough for a Duration.
 		if n > 0 && n < longestWait.Seconds() {

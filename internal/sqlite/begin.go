@@ -62,7 +62,7 @@ func (b *beginOp) resume(t *transaction) error {
 	}
 	if got == nil {
 		b.err = ErrNotFound
-		return nil
+		return t.c.notLost(intentByID, b.want.ID)
 	}
 	superseded := false
 	err = t.c.query(selectLater, func([]driver.Value) error {
@@ -87,7 +87,7 @@ func (b *beginOp) make(t *transaction, generation int64) error {
 		return err
 	}
 	if b.want.Operation != "" {
-		got, err := t.find(selectByOperation, b.want.Scope, b.want.Operation)
+		got, err := t.c.newest(b.want.Scope, b.want.Operation)
 		if err != nil {
 			return err
 		}
@@ -100,13 +100,12 @@ func (b *beginOp) make(t *transaction, generation int64) error {
 
 // holderOfKey finds who has the adopted key.
 func (b *beginOp) holderOfKey(t *transaction) error {
-	got, err := t.find(selectByAdopted, b.want.Adopted)
+	got, err := t.c.adopter(b.want.Adopted)
 	if err != nil {
 		return err
 	}
-	if got == nil {
-		b.err = ErrNotFound // cannot be: the insert met a row
-		return nil
+	if got == nil { // the insert met a row
+		return t.c.failed(ErrDamaged)
 	}
 	if got.Scope != b.want.Scope || got.Operation != b.want.Operation {
 		b.got = got
@@ -118,7 +117,7 @@ func (b *beginOp) holderOfKey(t *transaction) error {
 // renew makes the next generation, if the newest is the one that want
 // supersedes and nothing can become of it any more.
 func (b *beginOp) renew(t *transaction) error {
-	newest, err := t.find(selectByOperation, b.want.Scope, b.want.Operation)
+	newest, err := t.c.newest(b.want.Scope, b.want.Operation)
 	if err != nil {
 		return err
 	}
@@ -134,7 +133,7 @@ func (b *beginOp) renew(t *transaction) error {
 		if made || err != nil {
 			return err
 		}
-		holder, err := t.find(selectByAdopted, b.want.Adopted)
+		holder, err := t.c.adopter(b.want.Adopted)
 		if err != nil {
 			return err
 		}
@@ -227,12 +226,8 @@ func (b *beginOp) continues(t *transaction, got *Row) error {
 }
 
 // find reads one whole row, or nil.
-func (t *transaction) find(by statement, values ...any) (row *Row, err error) {
-	err = t.c.query(by, func(v []driver.Value) error {
-		row = scanWhole(v)
-		return nil
-	}, values...)
-	return row, err
+func (t *transaction) find(by statement, values ...any) (*Row, error) {
+	return t.c.find(by, values...)
 }
 
 // look finds out whether a living owner has the row.

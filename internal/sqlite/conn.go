@@ -14,6 +14,7 @@ import (
 // at a time. It never sees a caller's context: an interrupted write may have
 // happened all the same, and the driver throws the connection away.
 type conn struct {
+	path  string // of the journal; empty while it is made
 	db    driver.Conn
 	stmts [statementCount]driver.Stmt
 	args  []driver.NamedValue
@@ -46,10 +47,30 @@ func (c *conn) close() error {
 	return errors.Join(append(errs, c.db.Close())...)
 }
 
+// failed says which journal it was.
+func (c *conn) failed(err error) error {
+	if c.path == "" {
+		return err
+	}
+	return of(c.path, err)
+}
+
 // text runs a statement that is not worth keeping, or that acts when it is
 // prepared, as some PRAGMAs do.
 func (c *conn) text(query string) error {
 	_, err := c.db.(driver.ExecerContext).ExecContext(context.Background(), query, nil)
+	return c.failed(err)
+}
+
+// snapshot gives the queries of do one view of the database.
+func (c *conn) snapshot(do func() error) error {
+	if err := c.text("BEGIN"); err != nil {
+		return err
+	}
+	err := do()
+	if undone := c.text("ROLLBACK"); err == nil {
+		err = undone
+	}
 	return err
 }
 
@@ -59,14 +80,29 @@ func (c *conn) value(query string) (any, error) { return c.column(query, 0) }
 func (c *conn) column(query string, n int) (any, error) {
 	rows, err := c.db.(driver.QueryerContext).QueryContext(context.Background(), query, nil)
 	if err != nil {
-		return nil, err
+		return nil, c.failed(err)
 	}
 	dest := make([]driver.Value, len(rows.Columns()))
 	err = rows.Next(dest)
 	if err = errors.Join(err, rows.Close()); err != nil {
-		return nil, err
+		return nil, c.failed(err)
 	}
 	return dest[n], nil
+}
+
+// finds reports whether a query that is not worth keeping finds a row.
+func (c *conn) finds(query string, values ...any) (bool, error) {
+	rows, err := c.db.(driver.QueryerContext).QueryContext(context.Background(), query, c.bind(values))
+	clear(c.args)
+	if err != nil {
+		return false, c.failed(err)
+	}
+	err = rows.Next(make([]driver.Value, len(rows.Columns())))
+	found := err == nil
+	if err == io.EOF {
+		err = nil
+	}
+	return found, c.failed(errors.Join(err, rows.Close()))
 }
 
 func (c *conn) number(query string) (int64, error) {
@@ -85,7 +121,7 @@ func (c *conn) stmt(i statement) (driver.Stmt, error) {
 	if c.stmts[i] == nil {
 		s, err := c.db.Prepare(statements[i])
 		if err != nil {
-			return nil, err
+			return nil, c.failed(err)
 		}
 		c.stmts[i] = s
 	}
@@ -119,7 +155,7 @@ func (c *conn) run(i statement, values []any) (driver.Result, error) {
 	}
 	r, err := s.(driver.StmtExecContext).ExecContext(context.Background(), c.bind(values))
 	clear(c.args) // keep no bodies alive
-	return r, err
+	return r, c.failed(err)
 }
 
 // query calls each for every row. The values are valid until it returns.
@@ -131,12 +167,16 @@ func (c *conn) query(i statement, each func([]driver.Value) error, values ...any
 	rows, err := s.(driver.StmtQueryContext).QueryContext(context.Background(), c.bind(values))
 	clear(c.args)
 	if err != nil {
-		return err
+		return c.failed(err)
 	}
 	dest := c.take(len(rows.Columns()))
 	for err == nil {
-		if err = rows.Next(dest); err == nil {
+		switch err = rows.Next(dest); err {
+		case nil:
 			err = each(dest)
+		case io.EOF:
+		default:
+			err = c.failed(err)
 		}
 	}
 	c.dest = dest

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 )
 
 // locate returns the true path of the journal, so that two names of one file
@@ -65,10 +66,30 @@ func inspect(path string) (exists bool, err error) {
 	return true, nil
 }
 
+// longestPath is how many bytes of a path the engine takes (MAX_PATHNAME of
+// modernc.org/sqlite 1.62 for all but Windows, read 2026-11-30). It counts the
+// -journal that it would make.
+const longestPath = 512
+
+// checkLength refuses a path that the engine would refuse, before anything is
+// made. A journal that is still to be made has a longer one until it is whole.
+func checkLength(path, folder string, exists bool) error {
+	longest := path
+	if !exists {
+		longest = draftPath(folder)
+	}
+	if n := len(longest) + len("-journal") - longestPath; n > 0 && runtime.GOOS != "windows" { // there the system takes less
+		return fmt.Errorf("the path is too long by %d bytes: with what is put beside it, it would be longer than the %d of SQLite", n, longestPath)
+	}
+	return nil
+}
+
+func draftPath(folder string) string { return filepath.Join(folder, "draft.db") }
+
 // create makes a whole journal under another name and moves it into place, so
 // that the path never names half of one. The caller has the set-up lock.
 func create(path, folder string) error {
-	draft := filepath.Join(folder, "draft.db")
+	draft := draftPath(folder)
 	for _, side := range []string{"", "-wal", "-shm", "-journal"} { // of a creation that was cut
 		if err := os.Remove(draft + side); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return bare(err)

@@ -8,6 +8,24 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
+// FileError is a failure of the journal's storage. Its text leaves out which
+// journal that is, for whoever says what was being done with it.
+type FileError struct {
+	Path string
+	Err  error
+}
+
+func (e *FileError) Error() string { return e.Err.Error() }
+func (e *FileError) Unwrap() error { return e.Err }
+
+// of says which journal an error is about. Nil stays nil.
+func of(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &FileError{Path: path, Err: err}
+}
+
 // code returns the primary result code of an error of the engine, or zero.
 func code(err error) int {
 	var e *sqlite3.Error
@@ -22,6 +40,9 @@ func isBusy(err error) bool { return code(err) == lib.SQLITE_BUSY }
 // harmless reports whether err is one statement's own fault, so that the rest
 // of the batch may be written without it.
 func harmless(err error) bool {
+	if errors.Is(err, ErrDamaged) {
+		return true
+	}
 	switch code(err) {
 	case lib.SQLITE_CONSTRAINT, lib.SQLITE_TOOBIG, lib.SQLITE_MISMATCH, lib.SQLITE_RANGE:
 		return true

@@ -59,6 +59,7 @@ func open(path, mode string, settings []string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.path = path
 	if err = c.recognise(); err == nil {
 		err = c.configure(settings)
 	}

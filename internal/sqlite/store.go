@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -28,6 +29,8 @@ var (
 	ErrMayBeWritten = errors.New("the commit failed and may be durable all the same")
 	// ErrReplaced means that the path no longer names the file that is open.
 	ErrReplaced = errors.New("the file was deleted or replaced while it was open")
+	// ErrDamaged means that there is an intent, and nothing tells how it stands.
+	ErrDamaged = errors.New("the file is damaged: the intent is there, its status is not")
 )
 
 const (
@@ -49,9 +52,9 @@ type Options struct {
 type Store struct {
 	path   string
 	opts   Options
-	info   os.FileInfo // of the file that is open
+	files  [3]openFile // the file itself, its -wal and its -shm
 	folder owner.Folder
-	owner  *owner.Owner
+	owner  *self
 	id     int64 // of the owner row
 
 	// Clock is what this handle goes by.
@@ -108,6 +111,9 @@ func Open(path string, opts Options) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{path: real, opts: opts, folder: owner.Folder(real + "-owners"), done: make(chan struct{})}
+	if err := checkLength(real, string(s.folder), exists); err != nil {
+		return nil, err
+	}
 	s.Clock.Start()
 	s.running.rows = map[int64]int64{}
 	if err := s.enterFolder(); err != nil {
@@ -148,7 +154,7 @@ func (s *Store) setUp() error {
 			return fmt.Errorf("create: %w", err)
 		}
 	}
-	if s.info, err = os.Stat(s.path); err != nil {
+	if err := s.files[0].note(s.path); err != nil {
 		return bare(err)
 	}
 	if err := patiently(func() error { return s.openWriter() }); err != nil {
@@ -171,6 +177,11 @@ func (s *Store) setUp() error {
 		}
 		s.readers <- r
 	}
+	for i, side := range []string{"-wal", "-shm"} { // checkOriginal has written
+		if err := s.files[1+i].note(s.path + side); err != nil {
+			return err
+		}
+	}
 	if err := s.checkPath(); err != nil {
 		return err
 	}
@@ -179,9 +190,11 @@ func (s *Store) setUp() error {
 
 // enter makes this handle an owner, and clears dead ones that nothing names.
 func (s *Store) enter() (err error) {
-	if s.owner, err = s.folder.Register(); err != nil {
+	registered, err := s.folder.Register()
+	if err != nil {
 		return err
 	}
+	s.owner = &self{registered, s.path}
 	var buried []string
 	err = patiently(func() error {
 		return s.writer.atomically(func() error {
@@ -236,17 +249,85 @@ func checkVersion(c *conn) error {
 	return nil
 }
 
-// checkPath reports a ghost: in write-ahead mode writing to a deleted file
-// succeeds.
-func (s *Store) checkPath() error {
-	info, err := os.Stat(s.path)
+// self is this handle as an owner. Its errors say of which journal.
+type self struct {
+	*owner.Owner
+	path string
+}
+
+func (o *self) Check() error { return of(o.path, o.Owner.Check()) }
+
+// openFile is one of the files that are open, as its path named it then.
+type openFile struct {
+	path string
+	info os.FileInfo
+}
+
+// note looks at the path, and never opens it: see inspect.
+func (f *openFile) note(path string) (err error) {
+	f.path = path
+	f.info, err = os.Stat(path)
+	return err
+}
+
+// check reports that the path names another file by now, or none.
+func (f *openFile) check() error {
+	info, err := os.Stat(f.path)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrReplaced, bare(err))
 	}
-	if !os.SameFile(info, s.info) {
+	if !os.SameFile(info, f.info) {
 		return ErrReplaced
 	}
 	return nil
+}
+
+// inPlace reports a ghost: in write-ahead mode writing to a deleted file
+// succeeds, and what is in a deleted log is gone with the process. SQLite keeps
+// -wal and -shm as they are for as long as anybody has the journal open.
+func (s *Store) inPlace() error {
+	if err := s.files[0].check(); err != nil {
+		return of(s.path, err)
+	}
+	for _, side := range s.files[1:] {
+		if err := side.check(); err != nil {
+			return of(s.path, fmt.Errorf("%q: %w; nothing more is written: close the journal and open it again", side.path, err))
+		}
+	}
+	return nil
+}
+
+// checkPath is inPlace for the holder of the token, who saves what a deleted
+// log holds.
+func (s *Store) checkPath() error {
+	err := s.inPlace()
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, s.salvage())
+}
+
+// salvage copies a deleted log into the file while the writer still has it. It
+// leaves alone what was replaced: somebody else may use that.
+func (s *Store) salvage() error {
+	if s.writer == nil || s.files[0].check() != nil {
+		return nil
+	}
+	if _, err := os.Stat(s.path + "-wal"); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for end := time.Now().Add(closePatience); ; s.nap() {
+		left, err := s.writer.number("PRAGMA wal_checkpoint(FULL)")
+		if err == nil && left != 0 && time.Now().After(end) {
+			err = of(s.path, errors.New("others are at it"))
+		}
+		if err != nil {
+			return fmt.Errorf("copy the deleted log into the file: %w", err)
+		}
+		if left == 0 {
+			return nil
+		}
+	}
 }
 
 // abandon gives back what a failed Open has taken.
@@ -355,7 +436,7 @@ func (s *Store) read(ctx context.Context, do func(*conn) error) error {
 			return nil
 		}
 		if !isBusy(err) { // a new connection for those who come later
-			if s.checkPath() == nil {
+			if s.inPlace() == nil {
 				if sound, e := openReader(s.path); e == nil {
 					c.close()
 					c = sound
