@@ -23,11 +23,11 @@ func (x *exchange) build() (*http.Request, error) {
 	if x.target != nil {
 		target, host = x.target, x.targetHost
 	}
-	req := (&http.Request{
+	req := &http.Request{ // the attempt's context comes with the send
 		Method: x.in.Method, URL: target, Host: host, Header: stored.Header.Clone(),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Body: http.NoBody, ContentLength: int64(len(stored.Body)),
-	}).WithContext(x.ctx)
+	}
 	if req.Header == nil {
 		req.Header = http.Header{}
 	}

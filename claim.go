@@ -188,8 +188,8 @@ type flights struct {
 // flight is one running exchange that others may wait for.
 type flight struct {
 	fingerprint string
-	done        chan struct{}
-	answer      *answer // set before done is closed; nil: nothing to share
+	done        chan struct{} // made by the first who waits
+	answer      *answer       // set before done is closed; nil: nothing to share
 }
 
 // enter joins the flight of id or starts it.
@@ -197,24 +197,29 @@ func (f *flights) enter(id flightID, fingerprint string) (*flight, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if running, ok := f.all[id]; ok {
+		if running.done == nil {
+			running.done = make(chan struct{})
+		}
 		return running, false
 	}
 	if f.all == nil {
 		f.all = map[flightID]*flight{}
 	}
-	started := &flight{fingerprint: fingerprint, done: make(chan struct{})}
+	started := &flight{fingerprint: fingerprint}
 	f.all[id] = started
 	return started, true
 }
 
 func (f *flights) leave(id flightID, ended *flight, a *answer) {
-	f.mu.Lock()
-	delete(f.all, id)
-	f.mu.Unlock()
 	if a != nil && a.shareable() {
 		ended.answer = a
 	}
-	close(ended.done)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.all, id)
+	if ended.done != nil {
+		close(ended.done)
+	}
 }
 
 // join runs the exchange, or waits for the one that is at the same operation

@@ -271,9 +271,11 @@ func destination(in Intent) string {
 // gate is that of the intent's destination.
 func (x *exchange) gate() *gate {
 	if x.kept == nil {
-		to := destination(x.want)
+		to := ""
 		if x.req != nil {
 			to = origin(x.req.URL)
+		} else {
+			to = destination(x.want)
 		}
 		x.kept = x.t.gates.of(to, x.t.clock.Now())
 	}

@@ -14,6 +14,9 @@ import (
 // in an init function.
 var children = map[string]func(){}
 
+// leastBubbles is how many tests in virtual time there are at least.
+const leastBubbles = 150
+
 const childEnv = "IDEM_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -23,7 +26,19 @@ func TestMain(m *testing.M) {
 		if at := flag.Lookup("test.parallel").Value; at.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 			_ = at.Set("6") // most of these tests wait
 		}
-		os.Exit(runAndCheck(m))
+		code := runAndCheck(m)
+		if testing.Verbose() {
+			fmt.Printf("virtual time: %d bubbles\n", bubbles.Load())
+		}
+		some := "" // of the tests
+		for _, name := range []string{"run", "skip", "list"} {
+			some += flag.Lookup("test." + name).Value.String()
+		}
+		if code == 0 && some == "" && bubbles.Load() < leastBubbles {
+			fmt.Fprintln(os.Stderr, "fewer tests in virtual time than", leastBubbles)
+			code = 1
+		}
+		os.Exit(code)
 	}
 	child := children[name]
 	if child == nil {

@@ -105,7 +105,8 @@ type call struct {
 	explicit  bool // named by Do: Transport.Operation is not asked
 
 	mu      sync.Mutex
-	budgets []budget // mostly one
+	budgets []budget // mostly one, which is in room
+	room    [1]budget
 }
 
 // budgetID names what attempts are counted for. Two transports under one
@@ -133,6 +134,9 @@ func (c *call) count(id budgetID) {
 	defer c.mu.Unlock()
 	b := c.of(id)
 	if b == nil {
+		if c.budgets == nil {
+			c.budgets = c.room[:0]
+		}
 		c.budgets = append(c.budgets, budget{id: id})
 		b = &c.budgets[len(c.budgets)-1]
 	}

@@ -22,14 +22,13 @@ import (
 // onceBody closes a request's body exactly once, from whichever path comes
 // first: the reader, an early return, or the caller's context.
 type onceBody struct {
-	io.Reader
-	once  sync.Once
-	close func() error
-	err   error
+	io.ReadCloser
+	once sync.Once
+	err  error
 }
 
 func (b *onceBody) Close() error {
-	b.once.Do(func() { b.err = b.close() })
+	b.once.Do(func() { b.err = b.ReadCloser.Close() })
 	return b.err
 }
 
@@ -39,13 +38,15 @@ func readBody(ctx context.Context, req *http.Request, limit int64) ([]byte, erro
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, nil
 	}
-	body := &onceBody{Reader: req.Body, close: req.Body.Close}
+	body := &onceBody{ReadCloser: req.Body}
 	defer body.Close()
 	if req.ContentLength > limit {
 		return nil, bodyTooLarge(limit)
 	}
-	stop := context.AfterFunc(ctx, func() { body.Close() })
-	defer stop()
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, func() { body.Close() })
+		defer stop()
+	}
 	data, err := readAll(body, req.ContentLength, limit+1)
 	switch {
 	case ctx.Err() != nil:
@@ -132,8 +133,12 @@ func invalidValue(s string) bool {
 func origin(u *url.URL) string {
 	scheme := strings.ToLower(u.Scheme)
 	host, port := strings.ToLower(u.Hostname()), u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[scheme]
+	switch {
+	case port != "":
+	case scheme == "http":
+		port = "80"
+	case scheme == "https":
+		port = "443"
 	}
 	return scheme + "://" + host + ":" + port
 }

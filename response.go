@@ -143,12 +143,14 @@ func streams(resp *http.Response) bool {
 	if resp.StatusCode/100 != 2 {
 		return false
 	}
-	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err != nil {
+	whole := resp.Header.Get("Content-Type")
+	media, _, _ := strings.Cut(whole, ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	if !slices.Contains(streaming, media) && !strings.HasPrefix(media, "application/grpc") && !strings.HasPrefix(media, "application/connect+") {
 		return false
 	}
-	return slices.Contains(streaming, media) ||
-		strings.HasPrefix(media, "application/grpc") || strings.HasPrefix(media, "application/connect+")
+	_, _, err := mime.ParseMediaType(whole)
+	return err == nil
 }
 
 // read takes what is needed of the body to judge the answer. With rest, the
@@ -183,11 +185,19 @@ var hopByHop = []string{
 // storedHeader is the part of an answer's header that is kept.
 func storedHeader(h http.Header, keyHeader string, secrets []string) http.Header {
 	kept := make(http.Header, len(h))
+	n := 0
 	for name, values := range h {
 		if slices.Contains(hopByHop, name) || isSecret(name, secrets) && !strings.EqualFold(name, keyHeader) {
 			continue
 		}
-		kept[name] = slices.Clone(values)
+		kept[name] = values
+		n += len(values)
+	}
+	all := make([]string, 0, n) // one for all, as http.Header.Clone has it
+	for name, values := range kept {
+		from := len(all)
+		all = append(all, values...)
+		kept[name] = all[from:len(all):len(all)]
 	}
 	return kept
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,7 +152,12 @@ func readAndClose(tb testing.TB, resp *http.Response) string {
 }
 
 // virtually runs a test in virtual time.
-func virtually(t *testing.T, f func(t *testing.T)) { synctest.Test(t, f) }
+func virtually(t *testing.T, f func(t *testing.T)) {
+	bubbles.Add(1)
+	synctest.Test(t, f)
+}
+
+var bubbles atomic.Int64 // tests in virtual time
 
 // roundTripper is a base transport made of a function.
 type roundTripper func(*http.Request) (*http.Response, error)

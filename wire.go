@@ -22,6 +22,7 @@ type wire struct {
 	sent     func()       // told when a request is written; nil: nobody
 	pass     func(string) // Transport.CrashPoint
 	unseen   func()       // stops what is about to be sent again unseen; nil: cannot be
+	trace    httptrace.ClientTrace
 }
 
 // errSentAgain ends an attempt without a body when net/http is about to send it
@@ -31,7 +32,7 @@ type wire struct {
 var errSentAgain = errors.New("the connection failed after the request was written")
 
 func (w *wire) hooks() *httptrace.ClientTrace {
-	return &httptrace.ClientTrace{
+	w.trace = httptrace.ClientTrace{
 		GetConn: func(string) { w.asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) {
 			w.got.Store(true)
@@ -39,7 +40,6 @@ func (w *wire) hooks() *httptrace.ClientTrace {
 				w.unseen()
 			}
 		},
-		GotFirstResponseByte: func() { w.answered.Store(true) },
 		WroteHeaderField: func(name string, _ []string) {
 			w.wrote.Store(true)
 			if strings.HasPrefix(name, ":") {
@@ -57,6 +57,10 @@ func (w *wire) hooks() *httptrace.ClientTrace {
 			}
 		},
 	}
+	if w.unseen != nil {
+		w.trace.GotFirstResponseByte = func() { w.answered.Store(true) }
+	}
+	return &w.trace
 }
 
 // phase of an attempt that ended with err. Without a trace, only an error that
