@@ -144,6 +144,11 @@ func (x *exchange) noClaim(err error) *answer { return x.unsent(x.leftOrJournal(
 // unsent ends a call that has claimed nothing: nothing was sent by it.
 func (x *exchange) unsent(err error) *answer {
 	in, class := x.t.standing(x.ctx, x.want)
+	if x.hop != nil && in.State == "" { // a redirect's, that cannot be found by a name
+		if in = *x.hop; in.Doubt {
+			class = ErrUnknownOutcome
+		}
+	}
 	if errors.Is(err, ErrUnknownOutcome) {
 		class = ErrUnknownOutcome
 	}

@@ -156,6 +156,7 @@ func damagePayloads() []damageRow {
 	add("intent", victim, damagedUnseen, released, "name")
 	add("intent", victim, nil, nil, "provider") // nothing is decided by it
 	add("outcome", "plain-old", damagedAnswer, nil, "status_code", "head_sum", "body_sum", "header", "body")
+	rows = append(rows, damagedStatus(victim)...)
 	rows = append(rows, damageRow{name: "byte of the epoch", closed: true, harm: func(d *damage) func() {
 		var epoch string
 		d.query(func(db *sql.DB) {
@@ -170,6 +171,60 @@ func damagePayloads() []damageRow {
 		rows = append(rows, damageRow{name: "each byte of a row of " + table, closed: true, check: damagedBytes(table, victim)})
 	}
 	return rows
+}
+
+// damagedStatus: of a row that cannot stand where it seems to, or that the index
+// knows otherwise, nothing is sent. Resume tells of it and settles the others.
+func damagedStatus(victim string) []damageRow {
+	resumed := func(d *damage) {
+		d.mustOpen()
+		d.base.up = true
+		for want := range 2 {
+			report, err := d.client.Resume(d.Context())
+			require.NoError(d, err)
+			require.Len(d, report.Held, 1-want, "told of once")
+			if want == 0 {
+				assert.Equal(d, idem.HoldChecksum, report.Held[0].HoldReason)
+				assert.Equal(d, d.template.keys[victim], report.Held[0].Key)
+				assert.Positive(d, report.Settled, "the others go on")
+			}
+		}
+		assert.Zero(d, d.base.sent(victim))
+		list, err := d.journal.List(d.Context(), idem.Filter{})
+		require.NoError(d, err)
+		assert.Len(d, list, len(d.template.keys))
+	}
+	const indexed = "SELECT count(*) FROM status INDEXED BY status_open WHERE open = 1"
+	return []damageRow{{
+		name: "byte of status.state", closed: true, harm: func(d *damage) func() {
+			flipped("status", "state", victim)(d)
+			return nil
+		}, check: func(d *damage) {
+			resumed(d)
+			_, err := damageCall(d.Context(), d.client, victim)
+			require.ErrorIs(d, err, idem.ErrHeld)
+			require.ErrorIs(d, err, idem.ErrUnknownOutcome)
+		}, after: func(d *damage) {
+			d.query(func(db *sql.DB) { // it still names what was open
+				_, err := db.Exec("REINDEX")
+				require.NoError(d, err)
+			})
+			d.mustOpen()
+			in, err := d.journal.Lookup(d.Context(), damageScope, victim)
+			require.NoError(d, err)
+			_, err = d.client.Release(d.Context(), in, "ann", "looked at")
+			require.NoError(d, err)
+			d.mustClose()
+		},
+	}, {
+		name: "byte of status.due", closed: true, broken: true,
+		harm: flipped("status", "due", victim), check: func(d *damage) {
+			var open int
+			d.query(func(db *sql.DB) { require.NoError(d, db.QueryRow(indexed).Scan(&open)) })
+			require.Positive(d, open)
+			resumed(d)
+		},
+	}}
 }
 
 // damagedAnswer: an answer that is not what was recorded is not given again, and

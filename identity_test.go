@@ -2,6 +2,7 @@ package idem
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -290,6 +291,32 @@ func TestRedirectWithAOneShotBody(t *testing.T) {
 		readAndClose(t, resp)
 		r.sameKeyAndBytes(2)
 	})
+}
+
+// A hop whose intent cannot be claimed is not "not sent" if an attempt before it
+// may have executed, though it has no name to be found by.
+func TestRedirectInDoubtThatCannotBeClaimed(t *testing.T) {
+	for _, first := range []faultinjection.Step{faultinjection.DieAfterEffect, faultinjection.Run} {
+		virtually(t, func(t *testing.T) {
+			steps := []faultinjection.Step{first, faultinjection.Redirect(307, "/pay2")}
+			if first == faultinjection.Run {
+				steps = steps[1:]
+			}
+			r := newRig(t, steps...)
+			faulty := &faultyJournal{SQLiteJournal: r.journal}
+			r.transport.Journal = faulty
+			r.transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+				resp, err := r.server.Transport().RoundTrip(req)
+				faulty.begin = err == nil
+				return resp, err
+			})
+			client := &http.Client{Transport: r.transport}
+			_, err := client.Do(mustRequest(t, t.Context(), rigURL, orderBody(1)))
+			require.ErrorIs(t, err, errDisk)
+			assert.Equal(t, first == faultinjection.DieAfterEffect, errors.Is(err, ErrUnknownOutcome), "%v", err)
+			assert.Equal(t, first == faultinjection.Run, errors.Is(err, ErrNotSent), "%v", err)
+		})
+	}
 }
 
 // Redirect hops share the call's attempts: once they are used up, the last

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/idem-go/idem/contract"
@@ -39,6 +40,7 @@ type SQLiteOptions struct {
 // use, by several handles and processes of one machine too.
 type SQLiteJournal struct {
 	store *sqlite.Store
+	told  sync.Map // IDs of damaged rows that cannot be written, as ClaimDue has shown them
 }
 
 var _ Journal = (*SQLiteJournal)(nil)
@@ -87,9 +89,8 @@ func (j *SQLiteJournal) Begin(ctx context.Context, want Intent) (got Intent, cla
 		want.State, want.Claimed, want.Owned = State(row.State), true, false
 		return want, true, nil
 	}
-	got, err = intentOf(found)
-	got.Claimed = claimed
-	return got, claimed, failure("begin", err)
+	got = j.claimedAs(ctx, found, claimed)
+	return got, got.Claimed, nil
 }
 
 // ClaimDue implements [Journal].
@@ -99,14 +100,33 @@ func (j *SQLiteJournal) ClaimDue(ctx context.Context, now time.Time, f Filter) (
 		return nil, time.Time{}, failure("claim what is due", err)
 	}
 	for _, r := range rows {
-		in, err := intentOf(r)
-		if err != nil {
-			return nil, time.Time{}, failure("claim what is due", err)
+		if r.Unwritten {
+			if len(due) >= f.limit() {
+				break
+			}
+			if _, told := j.told.LoadOrStore(r.ID, true); told {
+				continue
+			}
 		}
-		in.Claimed = in.State != StateHeld
-		due = append(due, in)
+		due = append(due, j.claimedAs(ctx, r, State(r.State) != StateHeld))
 	}
 	return due, instant(wait), nil
+}
+
+// claimedAs is a row as a claim hands it over. One that cannot be read, though
+// its checksums fit, is given up and held: nobody could send it as it was.
+func (j *SQLiteJournal) claimedAs(ctx context.Context, r *sqlite.Row, claimed bool) Intent {
+	in, sound := intentOf(r)
+	in.Claimed = claimed
+	if sound || !claimed || in.State.Final() {
+		return in
+	}
+	in.State, in.HoldReason, in.Settled = StateHeld, HoldChecksum, j.store.Clock.Now().UTC()
+	in.Claimed, in.Request = false, nil
+	if held, err := j.Update(ctx, in, nil, false); err == nil {
+		return held
+	}
+	return in // without a running call it is a dead owner's, to be claimed again
 }
 
 // Update implements [Journal].
@@ -135,8 +155,8 @@ func (j *SQLiteJournal) Lookup(ctx context.Context, scope, operation string) (In
 	if err != nil {
 		return Intent{}, failure("look up", err)
 	}
-	in, err := intentOf(row)
-	return in, failure("look up", err)
+	in, _ := intentOf(row)
+	return in, nil
 }
 
 // known finds what Begin would, without a claim, on a closed handle too.
@@ -145,8 +165,8 @@ func (j *SQLiteJournal) known(ctx context.Context, want Intent) (Intent, error) 
 	if err != nil {
 		return Intent{}, failure("look up", err)
 	}
-	in, err := intentOf(row)
-	return in, failure("look up", err)
+	in, _ := intentOf(row)
+	return in, nil
 }
 
 // List implements [Journal].
@@ -169,10 +189,7 @@ func (j *SQLiteJournal) List(ctx context.Context, f Filter) ([]Intent, error) {
 	}
 	list := make([]Intent, 0, len(rows))
 	for _, r := range rows {
-		in, err := intentOf(r)
-		if err != nil {
-			return nil, failure("list", err)
-		}
+		in, _ := intentOf(r)
 		list = append(list, in)
 	}
 	return list, nil
@@ -238,10 +255,10 @@ func (j *SQLiteJournal) Each(f func(operation, key, state string, status int, bo
 		for _, in := range all {
 			if in.State.Final() && in.Operation != "" {
 				newest, err := j.Lookup(ctx, in.Scope, in.Operation)
-				if err != nil {
+				if err != nil && !errors.Is(err, ErrNotFound) { // its name may be damaged
 					return err
 				}
-				if newest.Key == in.Key {
+				if err == nil && newest.Key == in.Key {
 					in = newest
 				}
 			}
@@ -295,6 +312,10 @@ func failure(doing string, err error) error {
 		return nil
 	}
 	e := &storeError{text: doing, err: err, is: []error{ErrJournal}}
+	var at *sqlite.FileError
+	if errors.As(err, &at) {
+		e.text = fmt.Sprintf("%s %q", doing, at.Path)
+	}
 	switch {
 	case errors.Is(err, sqlite.ErrBusy):
 		e.is = []error{ErrBusy}
@@ -404,12 +425,15 @@ func changeOf(next *Intent, a *Attempt) (*sqlite.Change, error) {
 	return c, nil
 }
 
-func intentOf(r *sqlite.Row) (Intent, error) {
+// intentOf shows a row with what can be read of it. sound is false where that is
+// not all.
+func intentOf(r *sqlite.Row) (in Intent, sound bool) {
 	place, err := contract.ParsePlace(r.Place, contract.Encoding(r.Encoding))
 	if err != nil {
-		return Intent{}, fmt.Errorf("read the key's place: %w", err)
+		place = contract.Place{}
 	}
-	in := Intent{
+	sound = err == nil && !r.Damaged
+	in = Intent{
 		ID: strconv.FormatInt(r.ID, 10), Scope: r.Scope, Operation: r.Operation, Key: r.Key,
 		Generation: int(r.Generation), Name: r.Name, Provider: r.Provider, Method: r.Method, URL: r.URL,
 		State: State(r.State), Doubt: r.Doubt, HoldReason: HoldReason(r.HoldReason), Attempts: int(r.Attempts),
@@ -420,28 +444,23 @@ func intentOf(r *sqlite.Row) (Intent, error) {
 		Retention: time.Duration(r.Retention), Renews: r.Renews, Owned: r.Owned, Prepared: r.Prepared, Notify: r.Notify,
 	}
 	if r.Withheld != "" {
-		if err := json.Unmarshal([]byte(r.Withheld), &in.Withheld); err != nil {
-			return Intent{}, fmt.Errorf("read the names of withheld headers: %w", err)
-		}
+		sound = json.Unmarshal([]byte(r.Withheld), &in.Withheld) == nil && sound
 	}
 	if q := r.Request; q != nil {
 		h, err := sqlite.DecodeHeader(q.Header)
-		if err != nil {
-			return Intent{}, err
-		}
+		sound = sound && err == nil
 		in.Request = &StoredRequest{URL: q.Target, Host: q.Host, Header: http.Header(h), Body: q.Body}
 	}
 	if o := r.Outcome; o != nil {
-		h, err := sqlite.DecodeHeader(o.Header)
-		if err != nil {
-			return Intent{}, err
-		}
-		in.Outcome = &Outcome{
-			StatusCode: int(o.StatusCode), Header: http.Header(h), Body: o.Body, Complete: o.Complete,
-			RequestID: o.RequestID, Replayed: o.Replayed,
+		in.Outcome = &Outcome{}
+		if h, err := sqlite.DecodeHeader(o.Header); err == nil {
+			*in.Outcome = Outcome{
+				StatusCode: int(o.StatusCode), Header: http.Header(h), Body: o.Body, Complete: o.Complete,
+				RequestID: o.RequestID, Replayed: o.Replayed,
+			}
 		}
 	} else if in.State.Final() { // settled by a person or a read
 		in.Outcome = &Outcome{}
 	}
-	return in, nil
+	return in, sound
 }

@@ -39,3 +39,36 @@ func known(state string) bool {
 	}
 	return false
 }
+
+// damaged reports a stored status that the schema would refuse, so that no
+// write may leave it as it is.
+func (st *Status) damaged() bool {
+	return st.check(st.Owner != 0) != nil || st.Version < 1 || st.State == inFlight && st.Began == 0 ||
+		min(st.Began, st.FirstSent, st.Due, st.Expires, st.Settled) < 0
+}
+
+// judge shows a row whose status cannot be as held, and in doubt: what was sent
+// of it is not known. What is final stays so. odd means that a value of it is of
+// another type.
+func (r *Row) judge(odd bool) {
+	if !odd && !r.Status.damaged() {
+		return
+	}
+	was := r.Status
+	r.Damaged, r.stored = true, &was
+	for _, n := range []*int64{
+		&r.Attempts, &r.Deaths, &r.Resumes, &r.Began, &r.FirstSent, &r.Due, &r.Wait, &r.Expires, &r.Settled,
+	} {
+		*n = max(*n, 0)
+	}
+	r.Doubt, r.HoldReason = !final(r.State), ""
+	if r.Doubt {
+		r.State, r.HoldReason = held, holdChecksum
+		if r.FirstSent == 0 { // the earliest that it can be
+			r.FirstSent = max(r.Created, 0)
+		}
+	}
+	if r.Settled == 0 {
+		r.Settled = max(r.Began, r.FirstSent, r.Created, 1)
+	}
+}

@@ -191,10 +191,8 @@ func (s *Store) round() (locked bool, err error) {
 
 // begin opens a transaction of the given level.
 func (s *Store) begin(full bool) error {
-	if s.writer == nil || full {
-		if err := s.checkPath(); err != nil {
-			return err
-		}
+	if err := s.checkPath(); err != nil {
+		return err
 	}
 	if s.writer == nil {
 		if err := s.openWriter(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"database/sql/driver"
 	"slices"
+
+	lib "modernc.org/sqlite/lib"
 )
 
 // manyOwners bounds the owners that one transaction looks at.
@@ -12,7 +14,8 @@ const manyOwners = 1000
 
 // ClaimDue claims up to limit rows of that name that are due and have no
 // living owner, those without deaths first. A row that must be held instead
-// comes back held, and is nobody's. next is when the first of the others is
+// comes back held, and is nobody's; one of which that cannot be written follows
+// the others each time, as Unwritten, beyond the limit. next is when the first of the others is
 // due; zero: nothing waits.
 func (s *Store) ClaimDue(ctx context.Context, now int64, name, scope string, limit int) (due []*Row, next int64, err error) {
 	d := &dueOp{now: now, name: name, scope: scope, limit: limit}
@@ -21,7 +24,7 @@ func (s *Store) ClaimDue(ctx context.Context, now int64, name, scope string, lim
 		return nil, 0, err
 	}
 	s.bury(d.buried)
-	return d.due, d.next, nil
+	return append(d.due, d.stuck...), d.next, nil
 }
 
 type dueOp struct {
@@ -31,12 +34,14 @@ type dueOp struct {
 	limit       int
 
 	due    []*Row
+	stuck  []*Row
+	passed map[dueRow]bool // what the index says of a row that is otherwise
 	next   int64
 	buried []string
 }
 
 func (d *dueOp) exec(t *transaction) (err error) {
-	d.due, d.next, d.buried = nil, 0, nil
+	d.due, d.stuck, d.passed, d.next, d.buried = nil, nil, nil, 0, nil
 	if d.err = t.mayClaim(); d.err != nil {
 		return nil
 	}
@@ -45,14 +50,18 @@ func (d *dueOp) exec(t *transaction) (err error) {
 		return err
 	}
 	for _, by := range []statement{selectDue, selectDeadly} {
-		rows, err := d.gather(t, owners, by)
-		if err != nil {
-			return err
-		}
-		for _, r := range rows {
-			if err := d.claim(t, r.id); err != nil {
+		for again := true; again; { // in place of what was passed over
+			passed := len(d.passed)
+			rows, err := d.gather(t, owners, by)
+			if err != nil {
 				return err
 			}
+			for _, r := range rows {
+				if err := d.claim(t, r); err != nil {
+					return err
+				}
+			}
+			again = len(d.passed) > passed
 		}
 	}
 	for _, o := range owners {
@@ -103,8 +112,9 @@ func (t *transaction) deadOwners() ([]int64, error) {
 	return owners, nil
 }
 
-// dueRow is a row that may be claimed, with what it is ordered by.
-type dueRow struct{ id, first, second int64 }
+// dueRow is a row that may be claimed, as the index has it, with what it is
+// ordered by.
+type dueRow struct{ id, owner, due, first, second int64 }
 
 // gather finds the rows that are claimed next: over all owners, since the order
 // must not depend on whose they were.
@@ -117,8 +127,9 @@ func (d *dueOp) gather(t *transaction, owners []int64, by statement) ([]dueRow, 
 	for _, o := range owners {
 		found := 0
 		err := t.c.first(by, func(v []driver.Value) bool {
-			if id := number(v[0]); t.free(o, id) {
-				rows = append(rows, dueRow{id: id, first: number(v[1]), second: number(v[2])})
+			r := dueRow{id: number(v[0]), owner: o, due: number(v[1]), first: number(v[2]), second: number(v[3])}
+			if t.free(o, r.id) && !d.passed[r] {
+				rows = append(rows, r)
 				found++
 			}
 			return found == room
@@ -142,16 +153,88 @@ func (t *transaction) free(owner, row int64) bool {
 	return !running
 }
 
-func (d *dueOp) claim(t *transaction, id int64) error {
-	r, err := t.find(selectByID, id)
+func (d *dueOp) claim(t *transaction, e dueRow) error {
+	r, err := t.find(selectByID, e.id)
+	if code(err) == lib.SQLITE_CORRUPT {
+		d.passOver(e, t.remains(e.id))
+		return nil
+	}
 	if err != nil || r == nil {
 		return err
 	}
-	d.due = append(d.due, r)
-	if reason := r.mustHold(); reason != "" && !final(r.State) {
-		return t.hold(r, reason)
+	if r.stored != nil || r.Owner != e.owner || r.Due != e.due {
+		if mended, err := d.mend(t, e, r); !mended || err != nil {
+			return err
+		}
 	}
-	return t.claim(r)
+	if reason := r.mustHold(); reason != "" && !final(r.State) {
+		err = t.hold(r, reason)
+	} else {
+		err = t.claim(r)
+	}
+	if harmless(err) {
+		d.passOver(e, r)
+		return nil
+	}
+	d.due = append(d.due, r)
+	return err
+}
+
+// remains is what can be read of a row of which not all can.
+func (t *transaction) remains(id int64) *Row {
+	r := &Row{ID: id, Status: Status{Settled: t.now}}
+	_ = t.c.query(listAll, func(v []driver.Value) error {
+		r = scanListed(&cursor{values: v})
+		return nil
+	}, id-1, "", "", "", "", "", "", 1)
+	return r
+}
+
+// mend makes a damaged status one that can be written, or passes it over.
+func (d *dueOp) mend(t *transaction, e dueRow, r *Row) (mended bool, err error) {
+	living, err := t.living(r.Owner, r.ID)
+	if err != nil {
+		return false, err
+	}
+	writable := false
+	err = t.c.query(selectWritable, func(v []driver.Value) error {
+		writable = number(v[0]) != 0
+		return nil
+	}, r.ID)
+	switch {
+	case err != nil:
+		return false, err
+	case living || writable && r.stored == nil: // the index has it twice
+		d.passOver(e, nil)
+		return false, nil
+	case !writable:
+		d.passOver(e, r)
+		return false, nil
+	}
+	r.Version, r.Owner = max(r.Version, 0)+1, 0
+	_, err = t.c.exec(mendStatus, r.Version, r.State, bit(r.Doubt), r.HoldReason, r.Attempts, r.Deaths, r.Resumes, r.Began,
+		bit(r.Prepared), bit(r.Notify), r.FirstSent, r.Due, r.Wait, r.Expires, r.Settled, r.By, r.Note, r.ID)
+	if harmless(err) {
+		d.passOver(e, r)
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// passOver leaves a row as it is, so that the others are claimed. It is shown as
+// held, if it is told of and its outcome is open.
+func (d *dueOp) passOver(e dueRow, r *Row) {
+	if d.passed == nil {
+		d.passed = map[dueRow]bool{}
+	}
+	d.passed[e] = true
+	if r == nil || final(r.State) {
+		return
+	}
+	r.Doubt = r.Doubt || r.State == inFlight
+	r.State, r.HoldReason, r.Owner, r.Request = held, holdChecksum, 0, nil
+	r.Damaged, r.Unwritten = true, true
+	d.stuck = append(d.stuck, r)
 }
 
 // wait finds what is due next.

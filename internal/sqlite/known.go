@@ -54,7 +54,7 @@ func (c *conn) newest(scope, operation string) (*Row, error) {
 	}
 	generation := int64(0)
 	if row != nil {
-		if generation = row.Generation; !closed(row.State) { // only those are ever superseded
+		if generation = row.Generation; row.State != rejected && row.State != withdrawn { // only those are renewed
 			return row, nil
 		}
 	}

@@ -73,11 +73,13 @@ func (s *Store) Lookup(ctx context.Context, scope, operation string) (*Row, erro
 	}
 	var row *Row
 	err = s.read(ctx, func(c *conn) error {
-		row = nil
-		err := c.query(selectByOperation, func(v []driver.Value) error {
-			row = scanWhole(v)
-			return nil
-		}, scope, operation)
+		row, err = c.find(selectByOperation, scope, operation)
+		if err == nil && (row == nil || row.State == rejected || row.State == withdrawn) { // is it the newest?
+			err = c.snapshot(func() (err error) {
+				row, err = c.newest(scope, operation)
+				return err
+			})
+		}
 		if err != nil || row == nil {
 			return err
 		}
@@ -141,7 +143,7 @@ func (s *Store) List(ctx context.Context, name, scope string, states []string, a
 				if r.Outcome != nil {
 					r.Outcome.Body = nil
 				}
-				if len(rows) < limit && (len(states) == 0 || slices.Contains(states, r.State)) {
+				if len(rows) < limit && r.among(states) {
 					rows = append(rows, r)
 				}
 				return nil
@@ -160,6 +162,12 @@ func (s *Store) List(ctx context.Context, name, scope string, states []string, a
 		return nil
 	})
 	return rows, err
+}
+
+// among reports whether the row is in one of the states; none means any. What
+// is shown as held, since it is damaged, is found by what is stored too.
+func (r *Row) among(states []string) bool {
+	return len(states) == 0 || slices.Contains(states, r.State) || r.stored != nil && slices.Contains(states, r.stored.State)
 }
 
 // closed reports whether rows of that state may be outside the index of what

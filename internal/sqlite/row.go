@@ -33,8 +33,11 @@ type Row struct {
 	Status
 	Outcome *Outcome // nil: none stored
 
-	Owned   bool // a living handle has it
-	Damaged bool // what is stored is not what was written
+	Owned     bool // a living handle has it
+	Damaged   bool // what is stored is not what was written
+	Unwritten bool // held, which the file does not say: it cannot be written there
+
+	stored *Status // what is stored where that cannot be; else nil
 }
 
 // Request is what would be sent.
@@ -72,6 +75,8 @@ type Outcome struct {
 	RequestID  string
 	Header     []byte
 	Body       []byte // nil: not kept
+
+	damaged bool // what is stored is not what was written
 }
 
 // Attempt is one send.

@@ -65,7 +65,7 @@ func wholeColumns() []string {
 var unsummed = []string{
 	"i.id", "i.provider", "i.renews", "i.withheld", "s.version", "s.state", "s.doubt", "s.hold_reason", "s.owner", "s.attempts", "s.deaths",
 	"s.resumes", "s.began", "s.prepared", "s.notify", "s.first_sent", "s.due", "s.wait", "s.expires", "s.settled", "s.decider", "s.note",
-	"o.complete", "o.replayed",
+	"s.kept", "o.complete", "o.replayed",
 }
 
 // checkScan reads a row of which one value is another one. It never panics; and

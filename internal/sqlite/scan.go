@@ -9,6 +9,7 @@ import (
 type cursor struct {
 	values []driver.Value
 	next   int
+	odd    bool // a value was read that its column cannot have
 }
 
 func (c *cursor) value() driver.Value {
@@ -17,9 +18,32 @@ func (c *cursor) value() driver.Value {
 	return v
 }
 
-func (c *cursor) text() string  { return text(c.value()) }
-func (c *cursor) number() int64 { return number(c.value()) }
-func (c *cursor) bit() bool     { return c.number() != 0 }
+func (c *cursor) text() string {
+	s, ok := c.value().(string)
+	c.odd = c.odd || !ok
+	return s
+}
+
+func (c *cursor) number() int64 {
+	n, ok := c.value().(int64)
+	c.odd = c.odd || !ok
+	return n
+}
+
+// optional is zero for NULL.
+func (c *cursor) optional() int64 {
+	if c.values[c.next] == nil {
+		c.next++
+		return 0
+	}
+	return c.number()
+}
+
+func (c *cursor) bit() bool {
+	n := c.number()
+	c.odd = c.odd || n&^1 != 0
+	return n != 0
+}
 
 // blob is nil for NULL and for an empty one.
 func (c *cursor) blob() []byte {
@@ -27,7 +51,8 @@ func (c *cursor) blob() []byte {
 	return b
 }
 
-// The schema is STRICT: a value is of its column's type or NULL.
+// The schema is STRICT: a value is of its column's type or NULL, if it is not
+// damaged.
 
 func text(v driver.Value) string {
 	s, _ := v.(string)
@@ -43,33 +68,30 @@ func number(v driver.Value) int64 {
 func scanWhole(values []driver.Value) *Row {
 	c := cursor{values: values}
 	r := scanListed(&c)
-	body := c.value()
-	outcomeHead, outcomeBody := c.number(), c.number()
-	head, request := c.number(), c.number()
+	body, sum := c.value(), c.number()
+	_, request := c.value(), c.number()
 	if target := c.value(); target != nil {
 		r.Request = &Request{Target: text(target), Host: c.text(), Header: c.blob(), Body: c.blob()}
 	}
-	r.Damaged = r.Damaged || head != r.headSum() || r.Request != nil && request != r.Request.sum()
+	r.Damaged = r.Damaged || r.Request != nil && request != r.Request.sum()
 	if r.Damaged { // nobody sends it, and it may not even be readable
 		r.Request = nil
 	}
 	o := r.Outcome
-	if o == nil {
+	if o == nil || o.damaged {
 		return r
 	}
 	if body != nil {
 		b, _ := body.([]byte)
 		o.Body = blob(b)
 	}
-	if o.headSum() != outcomeHead { // then nothing of it is told
-		r.Outcome = &Outcome{StatusCode: o.StatusCode}
-	} else if body != nil && o.bodySum() != outcomeBody {
+	if body == nil || o.bodySum() != sum {
 		o.Complete, o.Body = false, nil
 	}
 	return r
 }
 
-// scanListed reads the columns of listedRow.
+// scanListed reads the columns of listedRow and compares their checksums.
 func scanListed(c *cursor) *Row {
 	r := &Row{
 		ID: c.number(), Scope: c.text(), Operation: c.text(), Generation: c.number(), Key: c.text(),
@@ -77,12 +99,15 @@ func scanListed(c *cursor) *Row {
 		Fingerprint: c.blob(), Place: c.text(), Encoding: c.text(), Retention: c.number(), Renews: c.text(),
 		Withheld: c.text(), Created: c.number(),
 	}
+	r.Damaged = c.number() != r.headSum()
+	c.odd = false
 	r.Status = Status{
-		Version: c.number(), State: c.text(), Doubt: c.bit(), HoldReason: c.text(), Owner: c.number(),
+		Version: c.number(), State: c.text(), Doubt: c.bit(), HoldReason: c.text(), Owner: c.optional(),
 		Attempts: c.number(), Deaths: c.number(), Resumes: c.number(), Began: c.number(), Prepared: c.bit(),
 		Notify: c.bit(), FirstSent: c.number(), Due: c.number(), Wait: c.number(), Expires: c.number(),
 		Settled: c.number(), By: c.text(), Note: c.text(),
 	}
+	r.judge(c.odd)
 	if r.Withheld != "" && json.Unmarshal([]byte(r.Withheld), &[]string{}) != nil {
 		r.Withheld, r.Damaged = "", true // no checksum is over it
 	}
@@ -90,8 +115,11 @@ func scanListed(c *cursor) *Row {
 		r.Outcome = &Outcome{
 			StatusCode: number(code), Complete: c.bit(), Replayed: c.bit(), RequestID: c.text(), Header: c.blob(),
 		}
+		if c.number() != r.Outcome.headSum() { // then nothing of it is told
+			r.Outcome = &Outcome{damaged: true}
+		}
 	} else {
-		c.next += 4
+		c.next += 5
 	}
 	return r
 }

@@ -15,6 +15,7 @@ const (
 	forceStatus
 	lateAnswer
 	claimStatus
+	mendStatus
 	restoreRequest
 	renewCredential
 	selectByID
@@ -23,6 +24,7 @@ const (
 	selectRenewed
 	selectLater
 	selectStatus
+	selectWritable
 	selectDue
 	selectDeadly
 	selectNextDue
@@ -63,15 +65,19 @@ const (
 // The columns of a whole row, in the order scan reads them.
 const (
 	headColumns = `i.id, i.scope, i.operation, i.generation, i.key, i.adopted, i.credential, i.name, i.provider,
-		i.method, i.url, i.fingerprint, i.place, i.encoding, i.retention, i.renews, i.withheld, i.created`
+		i.method, i.url, i.fingerprint, i.place, i.encoding, i.retention, i.renews, i.withheld, i.created, i.head_sum`
 	statusColumns = `s.version, s.state, s.doubt, s.hold_reason, s.owner, s.attempts, s.deaths, s.resumes, s.began,
 		s.prepared, s.notify, s.first_sent, s.due, s.wait, s.expires, s.settled, s.decider, s.note`
-	outcomeColumns = `o.status_code, o.complete, o.replayed, o.request_id, o.header`
-	bodyColumns    = `o.body, o.head_sum, o.body_sum, i.head_sum, i.request_sum, i.target, i.host, i.header, i.body`
-	wholeRow       = `SELECT ` + headColumns + `, ` + statusColumns + `, ` + outcomeColumns + `, ` + bodyColumns + `
+	outcomeColumns = `o.status_code, o.complete, o.replayed, o.request_id, o.header, o.head_sum`
+	// With the last column of status: who has read that has met what is damaged in
+	// the form of its record, before a write does.
+	bodyColumns = `o.body, o.body_sum, s.kept, i.request_sum, i.target, i.host, i.header, i.body`
+	wholeRow    = `SELECT ` + headColumns + `, ` + statusColumns + `, ` + outcomeColumns + `, ` + bodyColumns + `
 		FROM intent i JOIN status s ON s.id = i.id LEFT JOIN outcome o ON o.id = i.id `
 	listedRow = `SELECT ` + headColumns + `, ` + statusColumns + `, ` + outcomeColumns + `
 		FROM intent i JOIN status s ON s.id = i.id LEFT JOIN outcome o ON o.id = i.id `
+	// A damaged one, which is shown as held.
+	noState   = `(s.state IN ('pending', 'in_flight', 'unknown', 'held', 'withdrawn', 'succeeded', 'rejected')) IS NOT TRUE`
 	hotValues = `state = ?, doubt = ?, hold_reason = ?, owner = ?, attempts = ?, deaths = ?, resumes = ?,
 		began = CASE WHEN ? = 0 OR (state = 'in_flight' AND attempts = ?) THEN began ELSE ? END, prepared = ?, notify = ?, first_sent = ?, due = ?, wait = ?,
 		expires = ?, settled = ?, decider = ?, note = ?, version = version + 1`
@@ -132,6 +138,11 @@ var statements = [statementCount]string{
 	claimStatus: `UPDATE status SET owner = ?, state = ?, doubt = ?, deaths = ?, first_sent = ?, hold_reason = ?,
 			settled = ?, kept = 1, version = version + 1
 		WHERE id = ?`,
+	// Over a row that cannot be: a column that is left as it is would refuse it.
+	mendStatus: `UPDATE status SET version = ?, state = ?, doubt = ?, hold_reason = ?, owner = NULL, attempts = ?, deaths = ?,
+			resumes = ?, began = ?, prepared = ?, notify = ?, first_sent = ?, due = ?, wait = ?, expires = ?, settled = ?,
+			decider = ?, note = ?, kept = 1
+		WHERE id = ?`,
 	restoreRequest: `UPDATE intent SET request_sum = ?, target = ?, host = ?, header = ?, body = ? WHERE id = ?`,
 
 	renewCredential: `UPDATE intent SET credential = ?, head_sum = ? WHERE id = ?`,
@@ -146,15 +157,20 @@ var statements = [statementCount]string{
 		WHERE scope = ? AND operation = ? AND generation < ? AND key = ? LIMIT 1`,
 	selectStatus: `SELECT i.key, s.version, s.state, s.owner
 		FROM intent i JOIN status s ON s.id = i.id WHERE i.id = ?`,
+	// Whether the index knows the row as it is. SQLite gives up the whole
+	// transaction where it misses what a write removes.
+	selectWritable: `SELECT r.open IS NULL OR EXISTS (SELECT 1 FROM status e INDEXED BY status_open
+			WHERE e.open IS NOT NULL AND e.open = r.open AND e.owner IS r.owner AND e.due = r.due AND e.id = r.id)
+		FROM status r WHERE r.id = ?`,
 
 	// All three walk status_open. Those with deaths come by how many there are
 	// once this one is counted, and then by who began first: whoever began last
 	// before the process died is the likeliest to have killed it.
-	selectDue: `SELECT s.id, s.due, 0 ` + waiting + `AND s.due <= ? AND s.deaths = 0 AND s.state <> 'in_flight'
+	selectDue: `SELECT s.id, s.due, s.due, 0 ` + waiting + `AND s.due <= ? AND s.deaths = 0 AND s.state <> 'in_flight'
 		ORDER BY s.due, s.id`,
-	selectDeadly: `SELECT s.id, s.deaths + (s.state = 'in_flight'), s.began ` + waiting + `AND s.due <= ?
-			AND (s.deaths > 0 OR s.state = 'in_flight')
-		ORDER BY 2, 3, 1`,
+	selectDeadly: `SELECT s.id, s.due, s.deaths + (s.state = 'in_flight'), s.began ` + waiting + `AND s.due <= ?
+			AND (s.deaths IS NOT 0 OR s.state = 'in_flight')
+		ORDER BY 3, 4, 1`,
 	selectNextDue: `SELECT s.id, s.due ` + waiting + `AND s.due > ?
 		ORDER BY s.due`,
 
@@ -165,17 +181,17 @@ var statements = [statementCount]string{
 	ownerNamed:   `SELECT 1 FROM status WHERE open = 1 AND owner = ? LIMIT 1`,
 	deleteOwner:  `DELETE FROM owner WHERE id = ?`,
 	// in_flight rows keep naming the owner: once it is dead they are doubt.
-	freeOwned: `UPDATE status SET owner = NULL, version = version + 1
+	freeOwned: `UPDATE OR IGNORE status SET owner = NULL, version = version + 1
 		WHERE open = 1 AND owner = ? AND state <> 'in_flight'`,
 
 	listAll: listedRow + `WHERE i.id > ? AND (? = '' OR i.name = ?) AND (? = '' OR i.scope = ?)
-			AND (? = '' OR instr(?, ',' || s.state || ','))
+			AND (? = '' OR instr(?, ',' || s.state || ',') OR ` + noState + `)
 		ORDER BY i.id LIMIT +?`,
 	// For states that are all open: does not touch what is closed.
 	listOpen: `SELECT ` + headColumns + `, ` + statusColumns + `, ` + outcomeColumns + `
 		FROM status s INDEXED BY status_open CROSS JOIN intent i ON i.id = s.id LEFT JOIN outcome o ON o.id = s.id
 		WHERE s.open IS NOT NULL AND s.id > ? AND (? = '' OR i.name = ?) AND (? = '' OR i.scope = ?)
-			AND (? = '' OR instr(?, ',' || s.state || ','))
+			AND (? = '' OR instr(?, ',' || s.state || ',') OR ` + noState + `)
 		ORDER BY s.id LIMIT +?`,
 	listAttempts: `SELECT number, started, ended, phase, status_code, decision, error
 		FROM attempt WHERE intent = ? ORDER BY number`,
@@ -207,13 +223,15 @@ var statements = [statementCount]string{
 	// A commit without a write is not synced.
 	noteFlush:  `INSERT OR REPLACE INTO meta (name, value) VALUES ('flushed', ?)`,
 	raiseClock: `UPDATE meta SET value = ?1 WHERE name = 'clock' AND CAST(value AS INTEGER) < CAST(?1 AS INTEGER)`,
-	holdUnfinished: `UPDATE status SET hold_reason = ?, settled = ?, state = 'held', owner = NULL, version = version + 1,
+	// OR IGNORE: one damaged row, which no write may leave as it is, does not keep
+	// the others from it.
+	holdUnfinished: `UPDATE OR IGNORE status SET hold_reason = ?, settled = ?, state = 'held', owner = NULL, version = version + 1,
 			first_sent = CASE WHEN state = 'in_flight' AND first_sent = 0 THEN began ELSE first_sent END,
 			doubt = CASE WHEN state = 'in_flight' THEN 1 ELSE doubt END
 		WHERE open = 1 AND state IN ('pending', 'in_flight', 'unknown')`,
-	holdDoubt: `UPDATE status SET hold_reason = ?, settled = ?, state = 'held', owner = NULL, version = version + 1,
+	holdDoubt: `UPDATE OR IGNORE status SET hold_reason = ?, settled = ?, state = 'held', owner = NULL, version = version + 1,
 			first_sent = CASE WHEN state = 'in_flight' AND first_sent = 0 THEN began ELSE first_sent END, doubt = 1
 		WHERE open = 1 AND owner IS ? AND state IN ('in_flight', 'unknown')`,
-	shortenWaits: `UPDATE status SET due = ?1 + wait WHERE open = 1 AND wait > 0 AND due > ?1 + wait + ?2`,
+	shortenWaits: `UPDATE OR IGNORE status SET due = ?1 + wait WHERE open = 1 AND wait > 0 AND due > ?1 + wait + ?2`,
 	highestID:    `SELECT id FROM intent ORDER BY id DESC LIMIT 1`,
 }
