@@ -20,5 +20,5 @@ func share(quick, race int) int {
 
 var (
 	diskShare  = share(4, 8)  // of what the disk tests try
-	killsShare = share(5, 20) // of how often the kill loops kill
+	killsShare = share(10, 20) // of how often the kill loops kill
 )

@@ -272,6 +272,7 @@ func wrongly(mistaken func() *mistake) machineWrap {
 
 // Each mistake is found in less than what a run tries.
 func TestMachine_FindsMistakes(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	for name, make := range mistakes {
