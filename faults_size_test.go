@@ -19,6 +19,6 @@ func share(quick, race int) int {
 }
 
 var (
-	diskShare  = share(4, 8)  // of what the disk tests try
+	diskShare  = share(4, 8)   // of what the disk tests try
 	killsShare = share(10, 20) // of how often the kill loops kill
 )

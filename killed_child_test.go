@@ -159,9 +159,13 @@ func (l *killedLife) mustNotBe(err error) {
 	}
 }
 
-// note writes one line, with one write: it is there whatever happens next.
+const noteEnd = " ."
+
+// note writes one line, with one write: once that has returned, it is there
+// whatever happens next. A kill within it can leave a part of it, without its end,
+// which is no note; so a line of its own begins with each.
 func (l *killedLife) note(words ...string) {
-	orDie(l.notes.WriteString(strings.Join(words, " ") + "\n"))
+	orDie(l.notes.WriteString("\n" + strings.Join(words, " ") + noteEnd + "\n"))
 }
 
 // call is about an operation of this round. The first caller's are called by

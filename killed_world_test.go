@@ -238,7 +238,11 @@ func (w *killedWorld) readNotes(f *findings, touched map[string]*killedOperation
 		return err
 	}
 	for line := range strings.Lines(text) {
-		word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		line, whole := strings.CutSuffix(strings.TrimSpace(line), noteEnd)
+		if !whole {
+			continue
+		}
+		word, rest, _ := strings.Cut(line, " ")
 		name, answer, _ := strings.Cut(rest, " ")
 		switch word {
 		case "works":
