@@ -27,6 +27,9 @@ func chargeNaively(a assignment) error {
 	if err != nil {
 		return err
 	}
+	for order := range finished { // who was killed before saying so
+		sayFinished(order)
+	}
 	client := &http.Client{Timeout: attemptTimeout}
 	for {
 		open := 0
