@@ -14,7 +14,7 @@ const manyOwners = 1000
 
 // ClaimDue claims up to limit rows of that name that are due and have no
 // living owner, those without deaths first. A row that must be held instead
-// comes back held, and is nobody's; one of which that cannot be written follows
+// comes back held, and is nobody's; such a row that cannot be written follows
 // the others each time, as Unwritten, beyond the limit. next is when the first of the others is
 // due; zero: nothing waits.
 func (s *Store) ClaimDue(ctx context.Context, now int64, name, scope string, limit int) (due []*Row, next int64, err error) {

@@ -1,4 +1,4 @@
-//go:build !windows // whose own limit is below the engine's
+//go:build !windows
 
 package sqlite
 
@@ -14,7 +14,7 @@ import (
 )
 
 // The longest path that is taken is the longest that the engine takes: one byte
-// more is refused by both, and then nothing is made.
+// more is refused by both, and then nothing is made. (Windows takes less.)
 func TestPathLength_IsTheEnginesOwn(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
