@@ -2,11 +2,13 @@ package sqlite
 
 import (
 	"database/sql/driver"
+	"math"
 	"time"
 )
 
 const (
 	checkpointFrames = 1000 // 4 MiB of log: a stall of some milliseconds, after the callers were woken
+	backlogFrames    = 4000 // 16 MiB that a reader keeps from being copied
 	pruneEvery       = 50   // batches between two chunks
 	pruneRest        = time.Minute
 )
@@ -21,6 +23,9 @@ type chores struct {
 	marked    time.Time // when the wall time was last kept
 	ripe, id  int64     // how far this walk has pruned
 	lostError error     // the last posted update that can never be written
+
+	behind bool       // a reader has let the log grow
+	aside  chan int64 // of the checkpoint beside the writer: what it left; nil: none runs
 }
 
 func (c *chores) committed(batch []*item) {
@@ -71,12 +76,66 @@ func (s *Store) doChores() {
 // never shrinks the log: growing it again costs each sync.
 func (s *Store) checkpoint() {
 	c := &s.chores
-	v, err := s.writer.column("PRAGMA wal_checkpoint(PASSIVE)", 1)
-	if log := number(v); err == nil && log > 0 && c.items > 0 {
+	if !s.mayCopy() {
+		c.frames, c.items = 0, 0
+		return
+	}
+	log, left, err := s.writer.checkpoint()
+	if err == nil && log > 0 && c.items > 0 {
 		actual := float64(log) / c.frames * c.perItem
 		c.perItem = min(max((c.perItem+actual)/2, 0.5), 50)
 	}
 	c.frames, c.items = 0, 0
+	c.behind = err == nil && left > backlogFrames
+}
+
+// mayCopy reports whether what is to be copied is short enough to have
+// everybody wait for it. Where a reader has let the log grow it is not: once the
+// reader is gone, all of that is copied beside the writer, which goes on.
+func (s *Store) mayCopy() bool {
+	c := &s.chores
+	if c.aside != nil {
+		select {
+		case left := <-c.aside:
+			c.aside, c.behind = nil, left > backlogFrames
+		default:
+			return false
+		}
+	}
+	every := "PRAGMA wal_autocheckpoint=8000"
+	if c.behind {
+		every = "PRAGMA wal_autocheckpoint=0" // it would be within a COMMIT
+	}
+	_ = s.writer.text(every)
+	if !c.behind {
+		return true
+	}
+	aside := make(chan int64, 1)
+	c.aside = aside
+	s.help(func() { aside <- s.checkpointAside() })
+	return false
+}
+
+// checkpointAside returns how many frames it has left.
+func (s *Store) checkpointAside() (left int64) {
+	c, err := openWriter(s.path)
+	if err != nil {
+		return math.MaxInt64
+	}
+	defer c.close()
+	if _, left, err = c.checkpoint(); err != nil {
+		return math.MaxInt64
+	}
+	return left
+}
+
+// checkpoint returns how many frames the log has, and how many are not copied.
+func (c *conn) checkpoint() (log, left int64, err error) {
+	err = c.ask("PRAGMA wal_checkpoint(PASSIVE)", func(v []driver.Value) error {
+		log, left = number(v[1]), number(v[1])-number(v[2])
+		return nil
+	})
+	return log, left, err
 }
 
 // keepClock notes the time once a minute, and mends what another clock, or this

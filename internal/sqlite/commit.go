@@ -263,6 +263,7 @@ func (s *Store) write(batch []*item) error {
 	}
 	s.pause = 0
 	s.chores.committed(batch)
+	s.books.committed(s.writer.full, batch, s.Clock.Now())
 	s.finish(batch)
 	return nil
 }

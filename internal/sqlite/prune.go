@@ -16,7 +16,7 @@ func (s *Store) Prune(ctx context.Context, before int64) (int, error) {
 	changed := 0
 	p := &pruneOp{before: before}
 	for {
-		p.item = item{op: p, size: 512}
+		p.item = item{op: p, size: 1 << 20}
 		if err := s.submit(ctx, &p.item); err != nil {
 			return changed, err
 		}
@@ -58,19 +58,51 @@ func (p *pruneOp) exec(t *transaction) error {
 	if err != nil {
 		return err
 	}
-	for _, id := range named {
-		if err := t.dropBodies(id); err != nil {
-			return err
-		}
+	if err := t.dropBodies(named); err != nil {
+		return err
 	}
 	p.changed = len(named) + len(unnamed)
-	return t.remove(unnamed)
+	if err := t.remove(unnamed); err != nil || p.changed == 0 {
+		return err
+	}
+	return t.notePrune(p)
 }
 
-// dropBodies leaves the tombstone: it still answers or refuses a new call.
-func (t *transaction) dropBodies(id int64) error {
-	for _, st := range []statement{pruneRequest, pruneOutcome, pruneStatus} {
-		if _, err := t.c.exec(st, id); err != nil {
+// dropBodies leaves the tombstones: they still answer or refuse a new call. They
+// are written anew, all after all were deleted: SQLite gives a page back when
+// what is on it is deleted, never when it is updated to be small.
+func (t *transaction) dropBodies(ids []int64) error {
+	for _, part := range []struct{ read, remove, write statement }{
+		{selectTombstone, deleteIntent, insertTombstone},
+		{selectOutcomeHead, deleteOutcome, insertOutcomeHead},
+	} {
+		var left [][]any
+		for _, id := range ids {
+			err := t.c.query(part.read, func(v []driver.Value) error {
+				row := make([]any, len(v))
+				for i := range v {
+					row[i] = v[i]
+				}
+				left = append(left, row)
+				return nil
+			}, id)
+			if err != nil {
+				return err
+			}
+		}
+		for _, id := range ids {
+			if _, err := t.c.exec(part.remove, id); err != nil {
+				return err
+			}
+		}
+		for _, row := range left {
+			if _, err := t.c.exec(part.write, row...); err != nil {
+				return err
+			}
+		}
+	}
+	for _, id := range ids {
+		if _, err := t.c.exec(pruneStatus, id); err != nil {
 			return err
 		}
 	}

@@ -42,8 +42,10 @@ const (
 	firstRipe
 	selectSettled
 	selectGenerations
-	pruneRequest
-	pruneOutcome
+	selectTombstone
+	insertTombstone
+	selectOutcomeHead
+	insertOutcomeHead
 	pruneStatus
 	deleteAttempts
 	deleteOutcome
@@ -205,8 +207,15 @@ var statements = [statementCount]string{
 	selectGenerations: `SELECT ` + settledColumns + `
 		FROM intent f CROSS JOIN intent i ON i.scope = f.scope AND i.operation = f.operation JOIN status s ON s.id = i.id
 		WHERE f.id = ? ORDER BY i.generation`,
-	pruneRequest:   `UPDATE intent SET request_sum = 0, target = NULL, host = NULL, header = NULL, body = NULL WHERE id = ?`,
-	pruneOutcome:   `UPDATE outcome SET complete = 0, body = NULL WHERE id = ?`,
+	// coalesce: the driver reads an empty blob as NULL.
+	selectTombstone: `SELECT id, scope, operation, generation, key, adopted, credential, name, provider, method, url,
+			fingerprint, place, encoding, retention, renews, withheld, created, head_sum FROM intent WHERE id = ?`,
+	insertTombstone: `INSERT INTO intent (id, scope, operation, generation, key, adopted, credential, name, provider, method, url,
+			fingerprint, place, encoding, retention, renews, withheld, created, head_sum, request_sum)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(?, x''), ?, ?, ?, ?, ?, ?, ?, 0)`,
+	selectOutcomeHead: `SELECT id, status_code, replayed, request_id, head_sum, body_sum, header FROM outcome WHERE id = ?`,
+	insertOutcomeHead: `INSERT INTO outcome (id, status_code, complete, replayed, request_id, head_sum, body_sum, header)
+		VALUES (?, ?, 0, ?, ?, ?, ?, coalesce(?, x''))`,
 	pruneStatus:    `UPDATE status SET kept = 0, version = version + 1 WHERE id = ?`,
 	deleteAttempts: `DELETE FROM attempt WHERE intent = ?`,
 	deleteOutcome:  `DELETE FROM outcome WHERE id = ?`,

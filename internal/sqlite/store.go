@@ -80,6 +80,7 @@ type Store struct {
 
 	running runningCalls
 	began   atomic.Int64 // when the last attempt of this handle began
+	books   books        // for Stats
 
 	readers chan *conn
 	done    chan struct{} // closed by Close
