@@ -321,7 +321,16 @@ func TestSealedValuesAreNotSwapped(t *testing.T) {
 		undo()
 		x.kept(a)
 	}
-	in := x.final() // an answer in place of a request
+	in := x.open() // what was sealed for another column of the row
+	x.set("intent", "body", in.ID, x.get("intent", "header", in.ID).([]byte)[1:])
+	x.rows += x.rows % 2
+	x.held(in, "a header as a body")
+	in = x.final()
+	x.set("outcome", "body", in.ID, x.get("outcome", "header", in.ID).([]byte)[1:])
+	found, err := x.j.Lookup(t.Context(), "acct", in.Operation)
+	require.NoError(t, err)
+	require.Nil(t, found.Outcome.Body)
+	in = x.final() // an answer in place of a request
 	x.set("intent", "body", in.ID, x.get("outcome", "body", in.ID))
 	got, claimed, err := x.j.Begin(t.Context(), newIntent(in.Operation))
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -303,4 +304,20 @@ func TestSealedKillAndResume(t *testing.T) {
 			require.Equal(t, orderBody(77), string(r.arrivals()[0].Body))
 		})
 	}
+}
+
+// An error tells two requests apart, and nothing of their digests.
+func TestMismatchShowsNoDigest(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := newRig(t)
+		_, _, err := r.do(t.Context(), "order-1", `{"pin":1234}`)
+		require.NoError(t, err)
+		first := r.lookup("order-1").Fingerprint
+		_, _, err = r.do(t.Context(), "order-1", `{"pin":1235}`)
+		require.ErrorIs(t, err, ErrMismatch)
+		require.NotContains(t, err.Error(), fmt.Sprintf("%x", first[:4]))
+		require.Regexp(t, `POST http://provider.example/charges \([0-9a-f]{8}\), which is succeeded; this call is POST http://provider.example/charges \([0-9a-f]{8}\);`, err.Error())
+		shown := regexp.MustCompile(`\(([0-9a-f]{8})\)`).FindAllStringSubmatch(err.Error(), -1)
+		require.NotEqual(t, shown[0][1], shown[1][1])
+	})
 }
