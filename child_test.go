@@ -113,7 +113,8 @@ func (c *child) killed() {
 
 func init() {
 	children["hold-write-lock"] = childHoldsWriteLock
-	children["call"] = childCalls
+	children["call"] = func() { childCalls(nil) }
+	children["call sealed"] = func() { childCalls(&SQLiteOptions{Sealer: orExit(NewAESGCM(sealKeys("a"), "a"))}) }
 }
 
 func childArgs() []string {
@@ -144,10 +145,10 @@ func childHoldsWriteLock() {
 // each ended. die kills the process at a point: "recorded" (the intent is
 // durable, nothing sent) or "answered" (the answer is here, not recorded), at
 // the n-th pass.
-func childCalls() {
+func childCalls(opts *SQLiteOptions) {
 	args := childArgs()
 	path, server, operation, body, n, die := args[0], args[1], args[2], args[3], orExit(strconv.Atoi(args[4])), args[5]
-	journal := orExit(Open(path, nil))
+	journal := orExit(Open(path, opts))
 	t := &Transport{Journal: journal, Contracts: rigContract(), Retry: RetryPolicy{MinBackoff: 5 * time.Millisecond, MaxAttempts: 5, MaxDeaths: 100}}
 	if die == "recorded" {
 		t.Observer = &Observer{Recorded: func(context.Context, Intent) { dieNow() }}

@@ -2,6 +2,8 @@ package idem
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -90,7 +92,7 @@ func (x *exchange) unclaimed(got Intent) *answer {
 		return x.open(got, "not sent by this call; "+heldText(got.HoldReason))
 	case string(got.Fingerprint) != string(x.want.Fingerprint):
 		return x.mismatch(got, fmt.Sprintf("nothing was sent: the name stands for %s, which is %s; this call is %s; only a request of its own has a name of its own",
-			requestText(got), got.State, requestText(x.want)))
+			requestText(got, x.t.salt), got.State, requestText(x.want, x.t.salt)))
 	case x.otherCredential(got) != "":
 		return x.mismatch(got, x.otherCredential(got))
 	case got.State.Final():
@@ -116,13 +118,12 @@ func (x *exchange) open(got Intent, text string) *answer {
 	return &answer{err: failure, result: Result{Intent: shown(got), err: failure}}
 }
 
-// requestText tells two requests apart without showing what they hold.
-func requestText(in Intent) string {
-	text := fmt.Sprintf("%s %s", in.Method, in.URL)
-	if len(in.Fingerprint) >= 4 {
-		text += fmt.Sprintf(" (fingerprint %x...)", in.Fingerprint[:4])
-	}
-	return text
+// requestText tells two requests apart without showing what they hold: a digest
+// as it is would tell who guesses at a body whether that is it.
+func requestText(in Intent, salt []byte) string {
+	d := digest{hash: hmac.New(sha256.New, salt)}
+	d.bytes(in.Fingerprint)
+	return fmt.Sprintf("%s %s (%x)", in.Method, in.URL, d.hash.Sum(nil)[:4])
 }
 
 // mismatch refuses a call whose name or key stands for another request.

@@ -34,6 +34,12 @@ type SQLiteOptions struct {
 	// PruneAfter is the age at which settled intents lose their bodies, never
 	// before the provider's retention is over. Zero means 720 hours.
 	PruneAfter time.Duration
+	// Sealer seals what is stored of requests and answers: bodies, headers, the
+	// URL with its query, and the fingerprint. Names, keys, states, methods and
+	// URLs without query stay readable. From its first Open with a Sealer on, a
+	// journal needs one (else [ErrSealed]); what it held before stays as it is.
+	// nil means that all is stored in clear text.
+	Sealer Sealer
 }
 
 // SQLiteJournal is a [Journal] in one SQLite file. It is safe for concurrent
@@ -66,7 +72,7 @@ func Open(path string, opts *SQLiteOptions) (*SQLiteJournal, error) {
 		o.PruneAfter = defaultPruneAfter
 	}
 	store, err := sqlite.Open(path, sqlite.Options{
-		MustExist: o.MustExist, SyncOutcomes: o.SyncOutcomes, PruneAfter: o.PruneAfter,
+		MustExist: o.MustExist, SyncOutcomes: o.SyncOutcomes, PruneAfter: o.PruneAfter, Sealer: o.Sealer,
 	})
 	if err != nil {
 		return nil, &storeError{text: fmt.Sprintf("open %q", path), err: err, is: []error{ErrJournal}}

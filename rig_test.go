@@ -23,6 +23,7 @@ import (
 type rig struct {
 	tb        testing.TB
 	path      string // of the journal
+	options   *SQLiteOptions
 	ledger    *faultinjection.Ledger
 	server    *faultinjection.Server
 	journal   *SQLiteJournal
@@ -59,7 +60,7 @@ func newRigFor(tb testing.TB, c *contract.Contract, steps ...faultinjection.Step
 // open opens the journal, again after reopen.
 func (r *rig) open() {
 	r.tb.Helper()
-	journal, err := Open(r.path, nil)
+	journal, err := Open(r.path, r.options)
 	require.NoError(r.tb, err)
 	r.tb.Cleanup(func() { require.NoError(r.tb, journal.Close()) })
 	r.journal = journal

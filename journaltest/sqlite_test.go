@@ -15,14 +15,23 @@ import (
 // Handles of one process. A handle is dead to all others once its file in the
 // owner folder is gone (missing means dead), which is how one is killed here.
 // What it posted is written all the same: TestSQLiteProcesses kills for real.
-func TestSQLite(t *testing.T) {
+func TestSQLite(t *testing.T) { examineSQLite(t, nil) }
+
+// A sealed journal is like any other.
+func TestSQLiteSealed(t *testing.T) {
+	sealer, err := idem.NewAESGCM(map[string][]byte{"a": []byte("0123456789abcdef0123456789abcdef")}, "a")
+	require.NoError(t, err)
+	examineSQLite(t, &idem.SQLiteOptions{Sealer: sealer})
+}
+
+func examineSQLite(t *testing.T, opts *idem.SQLiteOptions) {
 	journaltest.Run(t, func(t *testing.T) journaltest.Store {
 		path := filepath.Join(t.TempDir(), "journal.db")
 		files := map[idem.Journal]string{}
 		s := journaltest.Store{
 			Open: func() (idem.Journal, error) {
 				before := owners(t, path)
-				j, err := idem.Open(path, nil)
+				j, err := idem.Open(path, opts)
 				if err != nil {
 					return nil, err
 				}

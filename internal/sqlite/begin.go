@@ -163,10 +163,18 @@ func (b *beginOp) renew(t *transaction) error {
 func (b *beginOp) insert(t *transaction, generation int64) (made bool, err error) {
 	w := b.want
 	w.Generation = generation
-	q := w.Request
+	fingerprint := blob(w.Fingerprint)
+	if g := t.c.seal; g != nil {
+		fingerprint = g.fingerprint(w)
+		w.print = fingerprint
+	}
+	q, err := t.c.seal.request(w, w.Request)
+	if err != nil {
+		return false, err
+	}
 	values := []any{
 		w.Scope, null(w.Operation), generation, w.Key, optional(w.Adopted), optional(w.Credential), w.Name, w.Provider,
-		w.Method, w.URL, blob(w.Fingerprint), w.Place, w.Encoding, w.Retention, w.Renews, w.Withheld, w.Created,
+		w.Method, w.URL, fingerprint, w.Place, w.Encoding, w.Retention, w.Renews, w.Withheld, w.Created,
 		w.headSum(), q.sum(), nil, nil, nil, nil,
 	}
 	if q != nil {
@@ -208,12 +216,19 @@ func (b *beginOp) continues(t *transaction, got *Row) error {
 	if reason := got.mustHold(); reason != "" {
 		return t.hold(got, reason)
 	}
+	if got.noKey != nil { // who has it goes on
+		b.err = got.noKey
+		return nil
+	}
 	if got.State == withdrawn && got.Request == nil && b.want.Request != nil {
-		q := b.want.Request
+		q, err := t.c.seal.request(got, b.want.Request)
+		if err != nil {
+			return err
+		}
 		if _, err := t.c.exec(restoreRequest, q.sum(), q.Target, q.Host, blob(q.Header), blob(q.Body), got.ID); err != nil {
 			return err
 		}
-		got.Request = q
+		got.Request = b.want.Request
 	}
 	if c := b.want.Credential; c != nil && got.Adopted == nil && !got.Doubt && got.FirstSent == 0 && got.State != inFlight {
 		got.Credential = c // it will be the first of which the server hears

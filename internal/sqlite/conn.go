@@ -19,7 +19,9 @@ type conn struct {
 	stmts [statementCount]driver.Stmt
 	args  []driver.NamedValue
 	dest  []driver.Value
-	full  bool // PRAGMA synchronous is at its full level
+	full  bool     // PRAGMA synchronous is at its full level
+	seal  *sealing // nil: nothing is sealed
+	sends bool     // it reads requests too, to send them
 }
 
 func connect(dsn string) (*conn, error) {

@@ -167,9 +167,16 @@ func (d *dueOp) claim(t *transaction, e dueRow) error {
 			return err
 		}
 	}
-	if reason := r.mustHold(); reason != "" && !final(r.State) {
+	reason := r.mustHold()
+	switch {
+	case final(r.State):
+		err = t.claim(r)
+	case reason != "":
 		err = t.hold(r, reason)
-	} else {
+	case r.noKey != nil: // others may have it
+		d.passOver(e, r)
+		return nil
+	default:
 		err = t.claim(r)
 	}
 	if harmless(err) {
@@ -185,6 +192,7 @@ func (t *transaction) remains(id int64) *Row {
 	r := &Row{ID: id, Status: Status{Settled: t.now}}
 	_ = t.c.query(listAll, func(v []driver.Value) error {
 		r = scanListed(&cursor{values: v})
+		t.c.seal.open(r, false)
 		return nil
 	}, id-1, "", "", "", "", "", "", 1)
 	return r

@@ -40,7 +40,7 @@ func isBusy(err error) bool { return code(err) == lib.SQLITE_BUSY }
 // harmless reports whether err is one statement's own fault, so that the rest
 // of the batch may be written without it.
 func harmless(err error) bool {
-	if errors.Is(err, ErrDamaged) {
+	if errors.Is(err, ErrDamaged) || errors.Is(err, errSeal) {
 		return true
 	}
 	switch code(err) {

@@ -84,6 +84,7 @@ func (c *conn) notLost(query string, values ...any) error {
 func (c *conn) find(by statement, values ...any) (row *Row, err error) {
 	err = c.query(by, func(v []driver.Value) error {
 		row = scanWhole(v)
+		c.seal.open(row, c.sends)
 		return nil
 	}, values...)
 	return row, err
@@ -94,7 +95,7 @@ func (s *Store) readClosed(find func(*conn) error) error {
 	if err := s.files[0].check(); err != nil { // with the last connection the others go
 		return of(s.path, err)
 	}
-	c, err := openReader(s.path)
+	c, err := s.openReader()
 	if err != nil {
 		return err
 	}

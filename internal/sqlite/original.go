@@ -31,11 +31,7 @@ const (
 // the epoch; a crash between leaves one of the two that match. A copy of the
 // database meets a folder that has moved on, or none. The caller has the
 // set-up lock.
-func (s *Store) checkOriginal() error {
-	facts, err := s.facts()
-	if err != nil {
-		return err
-	}
+func (s *Store) checkOriginal(facts map[string]string) error {
 	there, err := os.ReadFile(filepath.Join(string(s.folder), epochFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return bare(err)

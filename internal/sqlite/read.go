@@ -138,6 +138,7 @@ func (s *Store) List(ctx context.Context, name, scope string, states []string, a
 			seen := 0
 			err := c.query(by, func(v []driver.Value) error {
 				r := scanListed(&cursor{values: v})
+				c.seal.open(r, false)
 				seen, last = seen+1, r.ID
 				s.overlay(r, queued)
 				if r.Outcome != nil {

@@ -38,6 +38,8 @@ type Row struct {
 	Unwritten bool // held, which the file does not say: it cannot be written there
 
 	stored *Status // what is stored where that cannot be; else nil
+	print  []byte  // the fingerprint as it is stored where it is sealed; else nil
+	noKey  error   // why its request cannot be opened here; nil: it can
 }
 
 // Request is what would be sent.
@@ -154,9 +156,13 @@ func (c *summer) end() int64 {
 
 // headSum covers what identifies the intent and how it is sent.
 func (r *Row) headSum() int64 {
+	print := r.Fingerprint
+	if r.print != nil {
+		print = r.print
+	}
 	return newSum().text(r.Scope, r.Operation, r.Key, r.Name, r.Method, r.URL, r.Place, r.Encoding).
 		number(r.Generation).number(r.Retention).number(r.Created).
-		blob(r.Adopted).blob(r.Credential).blob(r.Fingerprint).end()
+		blob(r.Adopted).blob(r.Credential).blob(print).end()
 }
 
 func (q *Request) sum() int64 {

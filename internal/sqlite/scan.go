@@ -93,13 +93,7 @@ func scanWhole(values []driver.Value) *Row {
 
 // scanListed reads the columns of listedRow and compares their checksums.
 func scanListed(c *cursor) *Row {
-	r := &Row{
-		ID: c.number(), Scope: c.text(), Operation: c.text(), Generation: c.number(), Key: c.text(),
-		Adopted: c.blob(), Credential: c.blob(), Name: c.text(), Provider: c.text(), Method: c.text(), URL: c.text(),
-		Fingerprint: c.blob(), Place: c.text(), Encoding: c.text(), Retention: c.number(), Renews: c.text(),
-		Withheld: c.text(), Created: c.number(),
-	}
-	r.Damaged = c.number() != r.headSum()
+	r := scanHead(c)
 	c.odd = false
 	r.Status = Status{
 		Version: c.number(), State: c.text(), Doubt: c.bit(), HoldReason: c.text(), Owner: c.optional(),
@@ -121,5 +115,17 @@ func scanListed(c *cursor) *Row {
 	} else {
 		c.next += 5
 	}
+	return r
+}
+
+// scanHead reads the columns of the head and compares their checksum.
+func scanHead(c *cursor) *Row {
+	r := &Row{
+		ID: c.number(), Scope: c.text(), Operation: c.text(), Generation: c.number(), Key: c.text(),
+		Adopted: c.blob(), Credential: c.blob(), Name: c.text(), Provider: c.text(), Method: c.text(), URL: c.text(),
+		Fingerprint: c.blob(), Place: c.text(), Encoding: c.text(), Retention: c.number(), Renews: c.text(),
+		Withheld: c.text(), Created: c.number(),
+	}
+	r.Damaged = c.number() != r.headSum()
 	return r
 }

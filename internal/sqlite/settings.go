@@ -47,7 +47,11 @@ var readerSettings = []string{
 // openWriter opens the connection that writes. It expects a journal of ours
 // and changes nothing in a file that is not.
 func openWriter(path string) (*conn, error) {
-	return open(path, "rw", writerSettings)
+	c, err := open(path, "rw", writerSettings)
+	if err == nil {
+		c.sends = true
+	}
+	return c, err
 }
 
 func openReader(path string) (*conn, error) {

@@ -19,6 +19,7 @@ const (
 	restoreRequest
 	renewCredential
 	selectByID
+	selectHead
 	selectByOperation
 	selectByAdopted
 	selectRenewed
@@ -150,6 +151,7 @@ var statements = [statementCount]string{
 	renewCredential: `UPDATE intent SET credential = ?, head_sum = ? WHERE id = ?`,
 
 	selectByID: wholeRow + `WHERE i.id = ?`,
+	selectHead: `SELECT ` + headColumns + ` FROM intent i WHERE i.id = ?`,
 	selectByOperation: wholeRow + `WHERE i.scope = ? AND i.operation = ?
 		ORDER BY i.generation DESC LIMIT 1`,
 	selectByAdopted: wholeRow + `WHERE i.adopted = ?`,

@@ -44,6 +44,7 @@ type Options struct {
 	MustExist    bool
 	SyncOutcomes bool          // posted updates are synced before Update returns
 	PruneAfter   time.Duration // of settled rows
+	Sealer       Sealer        // nil: nothing is sealed
 
 	statfs func(dir string) (uint32, error) // nil: the system's
 }
@@ -56,6 +57,7 @@ type Store struct {
 	folder owner.Folder
 	owner  *self
 	id     int64 // of the owner row
+	seal   *sealing
 
 	// Clock is what this handle goes by.
 	Clock clock.Clock
@@ -167,12 +169,19 @@ func (s *Store) setUp() error {
 	if err := patiently(s.writer.migrate); err != nil {
 		return err
 	}
-	if err := s.checkOriginal(); err != nil {
+	facts, err := s.facts()
+	if err != nil {
+		return err
+	}
+	if err := s.checkSealing(facts); err != nil {
+		return err
+	}
+	if err := s.checkOriginal(facts); err != nil {
 		return err
 	}
 	s.readers = make(chan *conn, readers)
 	for range readers {
-		r, err := openReader(s.path)
+		r, err := s.openReader()
 		if err != nil {
 			return fmt.Errorf("open for reading: %w", err)
 		}
@@ -218,8 +227,18 @@ func (s *Store) enter() (err error) {
 }
 
 func (s *Store) openWriter() (err error) {
-	s.writer, err = openWriter(s.path)
+	if s.writer, err = openWriter(s.path); err == nil {
+		s.writer.seal = s.seal
+	}
 	return err
+}
+
+func (s *Store) openReader() (*conn, error) {
+	c, err := openReader(s.path)
+	if err == nil {
+		c.seal = s.seal
+	}
+	return c, err
 }
 
 // patiently repeats do while another process has the write lock.
@@ -438,7 +457,7 @@ func (s *Store) read(ctx context.Context, do func(*conn) error) error {
 		}
 		if !isBusy(err) { // a new connection for those who come later
 			if s.inPlace() == nil {
-				if sound, e := openReader(s.path); e == nil {
+				if sound, e := s.openReader(); e == nil {
 					c.close()
 					c = sound
 				}

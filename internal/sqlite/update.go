@@ -87,7 +87,7 @@ func (u *updateOp) exec(t *transaction) error {
 		}
 	}
 	if u.Outcome != nil && final(u.State) {
-		if err := t.settle(u.ID, u.Outcome); err != nil {
+		if err := t.settle(u.ID, u.State, u.Outcome); err != nil {
 			return err
 		}
 	}
@@ -169,7 +169,16 @@ func (t *transaction) endCall(u *updateOp) {
 	}
 }
 
-func (t *transaction) settle(row int64, o *Outcome) error {
+func (t *transaction) settle(row int64, state string, o *Outcome) error {
+	if g := t.c.seal; g != nil {
+		r, err := t.head(row)
+		if err != nil {
+			return err
+		}
+		if o, err = g.outcome(r, state, o); err != nil {
+			return err
+		}
+	}
 	var body any
 	if o.Body != nil {
 		body = o.Body
@@ -177,4 +186,16 @@ func (t *transaction) settle(row int64, o *Outcome) error {
 	_, err := t.c.exec(insertOutcome, row, o.StatusCode, bit(o.Complete), bit(o.Replayed), o.RequestID,
 		o.headSum(), o.bodySum(), blob(o.Header), body)
 	return err
+}
+
+// head reads what identifies a row.
+func (t *transaction) head(id int64) (r *Row, err error) {
+	err = t.c.query(selectHead, func(v []driver.Value) error {
+		r = scanHead(&cursor{values: v})
+		return nil
+	}, id)
+	if err == nil && r == nil {
+		err = t.c.failed(ErrDamaged)
+	}
+	return r, err
 }
