@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -38,6 +39,9 @@ func (x *exchange) build() (*http.Request, error) {
 	if err := x.addCredentials(req); err != nil {
 		return nil, err
 	}
+	if leaves(req.URL.RawQuery) { // no way leads on from here
+		return nil, errors.New("the stored URL lacks what was withheld of its query")
+	}
 	x.setKey(req)
 	x.setCompanions(req.Header)
 	return req, nil
@@ -53,16 +57,13 @@ func (x *exchange) addCredentials(req *http.Request) error {
 				req.Header[name] = slices.Clone(values)
 			}
 		}
-		if x.req.URL.User != nil {
-			own := *req.URL
-			own.User = x.req.URL.User
-			req.URL = &own
-		}
+		return x.addToURL(req, x.req.URL)
 	case x.authorize != nil:
 		ctx, cancel := context.WithTimeout(x.ctx, orDefault(x.t.Retry.AttemptTimeout, defaultAttemptTimeout))
 		defer cancel()
 		asked := req.Clone(ctx) // whatever it does, the request stays what it is
 		asked.Body = http.NoBody
+		asked.URL.RawQuery = withoutLeft(asked.URL.RawQuery)
 		if err := x.authorize(asked, shown(x.in)); err != nil {
 			return fmt.Errorf("authorize: %w", safe(err, asked, x.in.Key, x.t.Secrets...))
 		}
@@ -71,14 +72,36 @@ func (x *exchange) addCredentials(req *http.Request) error {
 				req.Header[name] = values
 			}
 		}
-		if asked.URL != nil && asked.URL.User != nil {
-			own := *req.URL
-			own.User = asked.URL.User
-			req.URL = &own
+		if err := x.addToURL(req, asked.URL); err != nil {
+			return fmt.Errorf("authorize: %w", err)
 		}
 	case len(x.in.Withheld) > 0:
 		return fmt.Errorf("credentials are needed anew (%s): set Client.Authorize", strings.Join(x.in.Withheld, ", "))
 	}
+	return nil
+}
+
+// addToURL takes the user info from another URL, and the values that were left
+// out of the stored query.
+func (x *exchange) addToURL(req *http.Request, from *url.URL) error {
+	if from == nil {
+		from = &url.URL{}
+	}
+	query, missing := req.URL.RawQuery, ""
+	if leaves(query) {
+		if query, missing = fill(query, from.RawQuery); missing != "" {
+			return fmt.Errorf("the query parameter %q is not stored and was not supplied: Client.Authorize sets it in the request's URL", missing)
+		}
+	}
+	if from.User == nil && query == req.URL.RawQuery {
+		return nil
+	}
+	own := *req.URL
+	own.RawQuery = query
+	if from.User != nil {
+		own.User = from.User
+	}
+	req.URL = &own
 	return nil
 }
 

@@ -169,10 +169,22 @@ func (x *exchange) describe(key string) error {
 	}
 	want.URL = shownURL(req.URL)
 	want.Fingerprint = fingerprint(req, x.body, c)
-	stored := &StoredRequest{URL: storedURL(target), Host: otherHost(req), Body: body}
+	stored := &StoredRequest{Host: otherHost(req), Body: body}
 	stored.Header, want.Withheld = splitHeader(req, want.Place.Header, t.Secrets)
+	if target.RawQuery != "" && !t.seals() {
+		var names []string
+		target, names = withhold(target, want.Place.Param, t.Secrets)
+		want.Withheld = append(want.Withheld, names...)
+	}
+	stored.URL = storedURL(target)
 	want.Request = stored
 	return nil
+}
+
+// seals reports that what the journal stores of a request is sealed.
+func (t *Transport) seals() bool {
+	j, ok := t.Journal.(interface{ seals() bool })
+	return ok && j.seals()
 }
 
 // giveKey gives a request that came without one its key, and puts it into the

@@ -153,8 +153,8 @@ func (x *exchange) without(why error) (none Attempt) {
 func (x *exchange) outcome(s sent, v verdict) *Outcome {
 	out := &Outcome{
 		StatusCode: s.status,
-		Header:     storedHeader(s.header, x.in.Place.Header, x.t.Secrets),
-		RequestID:  requestID(s.header),
+		Header:     keptHeader(s.header, s.req, x.in.Place.Header, x.t.Secrets),
+		RequestID:  requestID(s.header, s.req, x.in.Place.Header, x.t.Secrets),
 		Replayed:   v.replayed,
 	}
 	if !s.open {

@@ -80,6 +80,9 @@ func Open(path string, opts *SQLiteOptions) (*SQLiteJournal, error) {
 	return &SQLiteJournal{store: store}, nil
 }
 
+// seals reports that the journal seals what it stores.
+func (j *SQLiteJournal) seals() bool { return j.store.Seals() }
+
 // Begin implements [Journal].
 func (j *SQLiteJournal) Begin(ctx context.Context, want Intent) (got Intent, claimed bool, err error) {
 	row, err := rowOf(&want)

@@ -17,7 +17,7 @@ import (
 // passRepeatable sends a safe or idempotent request (RFC 9110 9.2.2), and sends
 // it again in memory, before any answer is handed over.
 func (t *Transport) passRepeatable(req *http.Request) (*http.Response, error) {
-	req = withoutCopiedKey(req)
+	req = withoutCopied(req)
 	return t.passAgain(req, false, func(resp *http.Response, _ *wire, err error) bool {
 		if err != nil {
 			return !permanent(err)
@@ -109,23 +109,6 @@ func drain(body io.ReadCloser) {
 	defer over.Stop()
 	_, _ = io.CopyN(io.Discard, body, maxDrain)
 	_ = body.Close()
-}
-
-// withoutCopiedKey drops the key header that http.Client copies to the GET that
-// follows a settled request.
-func withoutCopiedKey(req *http.Request) *http.Request {
-	prior := answeredFrom(req.Response)
-	if prior == nil || prior.result.Intent.Place.Header == "" ||
-		len(headerValues(req.Header, prior.result.Intent.Place.Header)) == 0 {
-		return req
-	}
-	clean := req.Clone(req.Context())
-	for name := range clean.Header {
-		if http.CanonicalHeaderKey(name) == http.CanonicalHeaderKey(prior.result.Intent.Place.Header) {
-			delete(clean.Header, name)
-		}
-	}
-	return clean
 }
 
 // tellMisfit says that the policy leaves no time for a resend before the key is

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -94,3 +96,35 @@ func (x *exchange) follow(next Intent, s sent, v verdict, done Attempt) *answer 
 	x.hops++
 	return nil
 }
+
+// withoutCopied drops from a request that follows an answered one what
+// http.Client copies to it: the key, and on another origin every header of the
+// caller's, of which net/http takes Authorization and Cookie away only, and
+// those not on the way to http or another port. The Referer, which it adds,
+// shows the query.
+func withoutCopied(req *http.Request) *http.Request {
+	prior := req.Response
+	for answeredFrom(prior) == nil {
+		if prior == nil || prior.Request == nil {
+			return req
+		}
+		prior = prior.Request.Response
+	}
+	key, first := answeredFrom(prior).result.Intent.Place.Header, prior.Request
+	away := req.URL == nil || origin(req.URL) != origin(first.URL)
+	if !away && (key == "" || len(headerValues(req.Header, key)) == 0) {
+		return req
+	}
+	clean := req.Clone(req.Context())
+	for name := range clean.Header {
+		_, copied := first.Header[name]
+		isKey := key != "" && strings.EqualFold(name, key)
+		if isKey || away && (name == "Referer" || copied && !slices.Contains(tellNothing, name)) {
+			delete(clean.Header, name)
+		}
+	}
+	return clean
+}
+
+// tellNothing are the headers that may go to another origin.
+var tellNothing = []string{"Accept", "Accept-Language", "User-Agent"}

@@ -99,6 +99,8 @@ func checkRequest(req *http.Request) error {
 		return errors.New("request URL has no host, or is opaque")
 	case req.URL.Scheme != "http" && req.URL.Scheme != "https":
 		return fmt.Errorf("request URL has scheme %q, not http or https", req.URL.Scheme)
+	case strings.ContainsFunc(req.URL.RawQuery, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return errors.New("request URL has a control character in its query")
 	case len(req.Trailer) > 0:
 		return errors.New("request has trailers, which cannot be journaled")
 	case len(headerValues(req.Header, "Upgrade")) > 0:
@@ -141,88 +143,6 @@ func origin(u *url.URL) string {
 		port = "443"
 	}
 	return scheme + "://" + host + ":" + port
-}
-
-// shownURL is the URL as it may stand in texts: without user info and query.
-func shownURL(u *url.URL) string {
-	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	return shown.String()
-}
-
-// storedURL is the whole URL without user info, which is a credential.
-func storedURL(u *url.URL) string {
-	stored := *u
-	stored.User, stored.Fragment, stored.RawFragment = nil, "", ""
-	return stored.String()
-}
-
-// parseStored is the URL that storedURL wrote. Its query is what it was, not
-// what a URL may hold: http.Request sends a "#" in it as it is.
-func parseStored(stored string) (*url.URL, error) {
-	address, query, has := strings.Cut(stored, "?")
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, err
-	}
-	u.RawQuery, u.ForceQuery = query, has && query == ""
-	return u, nil
-}
-
-// These in a header's name say that its value is a credential: the first
-// anywhere in it, the second as a word of it.
-var (
-	secretParts = []string{
-		"auth", "token", "secret", "key", "passw", "passphrase", "signature", "session", "cookie",
-		"credential", "assertion", "bearer", "hmac", "jwt",
-	}
-	secretWords = []string{"pass", "sign", "sig", "otp", "pin", "dpop", "cert"}
-)
-
-func isSecret(name string, further []string) bool {
-	lower := strings.ToLower(name)
-	has := func(part string) bool { return strings.Contains(lower, part) }
-	if slices.ContainsFunc(secretParts, has) {
-		return true
-	}
-	for word := range strings.FieldsFuncSeq(lower, func(r rune) bool { return r == '-' || r == '_' || r == '.' }) {
-		if slices.Contains(secretWords, word) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(further, func(s string) bool { return strings.EqualFold(s, name) })
-}
-
-// identifies reports a secret header that says who is calling, and not only
-// that this one request, or this session, is genuine.
-func identifies(name string, further []string) bool {
-	lower := strings.ToLower(name)
-	passing := slices.ContainsFunc([]string{"sign", "hmac", "cookie", "session", "dpop", "otp"}, func(part string) bool {
-		return strings.Contains(lower, part)
-	})
-	return isSecret(name, further) && !passing
-}
-
-// userInfo is the name under which credentials in the URL are withheld.
-const userInfo = "URL user info"
-
-// splitHeader divides the caller's header into what is stored and the names of
-// what is withheld; the key's own header is neither.
-func splitHeader(req *http.Request, keyHeader string, secrets []string) (stored http.Header, withheld []string) {
-	stored = make(http.Header, len(req.Header))
-	for name, values := range req.Header {
-		switch {
-		case keyHeader != "" && strings.EqualFold(name, keyHeader):
-		case isSecret(name, secrets):
-			withheld = append(withheld, name)
-		default:
-			stored[name] = slices.Clone(values)
-		}
-	}
-	if req.URL.User != nil {
-		withheld = append(withheld, userInfo)
-	}
-	slices.Sort(withheld)
-	return stored, withheld
 }
 
 // headerValues finds a header whatever its letter case in the map.

@@ -176,42 +176,6 @@ func readAnswer(resp *http.Response, limit int64, mayStream bool) (body []byte, 
 	return body, nil, err
 }
 
-// hopByHop headers belong to a connection (RFC 9110 7.6.1), not to an answer.
-var hopByHop = []string{
-	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authentication-Info", "Proxy-Connection",
-	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
-}
-
-// storedHeader is the part of an answer's header that is kept.
-func storedHeader(h http.Header, keyHeader string, secrets []string) http.Header {
-	kept := make(http.Header, len(h))
-	n := 0
-	for name, values := range h {
-		if slices.Contains(hopByHop, name) || isSecret(name, secrets) && !strings.EqualFold(name, keyHeader) {
-			continue
-		}
-		kept[name] = values
-		n += len(values)
-	}
-	all := make([]string, 0, n) // one for all, as http.Header.Clone has it
-	for name, values := range kept {
-		from := len(all)
-		all = append(all, values...)
-		kept[name] = all[from:len(all):len(all)]
-	}
-	return kept
-}
-
-// requestID is the provider's own id of a request.
-func requestID(h http.Header) string {
-	for _, name := range []string{"Request-Id", "X-Request-Id"} {
-		if id := h.Get(name); id != "" && len(id) <= 256 {
-			return id
-		}
-	}
-	return ""
-}
-
 // storedAnswer makes the recorded outcome an answer again.
 func storedAnswer(in Intent) *http.Response {
 	out := in.Outcome
@@ -229,54 +193,6 @@ func storedAnswer(in Intent) *http.Response {
 		Header:        header,
 		ContentLength: int64(len(out.Body)),
 	}
-}
-
-// cause is an error whose text shows nothing that a text must not show.
-type cause struct {
-	err  error
-	text string
-}
-
-func (c *cause) Error() string { return c.text }
-func (c *cause) Unwrap() error { return c.err }
-
-const longestText = 512
-
-// safe wraps err so that its text holds neither key nor query nor user info, and
-// no value of a header that is secret by its name or among secrets.
-func safe(err error, req *http.Request, key string, secrets ...string) error {
-	if err == nil {
-		return nil
-	}
-	text := err.Error()
-	hide := func(secret, name string) {
-		if secret != "" {
-			text = strings.ReplaceAll(text, secret, name)
-		}
-	}
-	hide(key, "[key]")
-	if req != nil {
-		hide(req.URL.RawQuery, "[query]")
-		if req.URL.User != nil {
-			hide(req.URL.User.String(), "[user]")
-		}
-		for name, values := range req.Header {
-			for _, value := range values {
-				if isSecret(name, secrets) && len(value) >= 4 {
-					_, bare, _ := strings.Cut(value, " ") // "Bearer x"
-					hide(value, "[credential]")
-					hide(bare, "[credential]")
-				}
-			}
-		}
-	}
-	if len(text) > longestText {
-		text = strings.ToValidUTF8(text[:longestText], "") + "..."
-	}
-	if text == err.Error() {
-		return err
-	}
-	return &cause{err: err, text: text}
 }
 
 // errAttemptTimeout ends an attempt that took too long.

@@ -116,7 +116,7 @@ func (c *Client) resume(s *sweep, in Intent, sent func()) {
 		case after.State != StateHeld:
 			r.Waiting++
 		case !s.steady: // a Run has nobody to give it to
-			r.Held = append(r.Held, after)
+			r.Held = append(r.Held, shown(after))
 		}
 	})
 	if failure := a.result.err; failure != nil && errors.Is(failure, ErrJournal) {
@@ -144,6 +144,7 @@ func (t *Transport) asRequest(ctx context.Context, in Intent) (*http.Request, er
 	if err != nil {
 		return nil, errors.New("the stored URL cannot be read")
 	}
+	target.RawQuery = withoutLeft(target.RawQuery)
 	req := (&http.Request{Method: in.Method, URL: target, Header: http.Header{}}).WithContext(ctx)
 	if in.Request != nil && in.Request.Header != nil {
 		req.Header = in.Request.Header.Clone()

@@ -44,6 +44,9 @@ type sealing struct {
 	since  int64       // the last row that was made before: it may be unsealed
 }
 
+// Seals reports that what is stored of requests and answers is sealed.
+func (s *Store) Seals() bool { return s.seal != nil }
+
 func (g *sealing) usePrintKey(key []byte) error {
 	block, err := aes.NewCipher(key)
 	if err == nil {
