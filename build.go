@@ -65,7 +65,7 @@ func (x *exchange) addCredentials(req *http.Request) error {
 		asked.Body = http.NoBody
 		asked.URL.RawQuery = withoutLeft(asked.URL.RawQuery)
 		if err := x.authorize(asked, shown(x.in)); err != nil {
-			return fmt.Errorf("authorize: %w", safe(err, asked, x.in.Key, x.t.Secrets...))
+			return fmt.Errorf("authorize: %w", safe(err, x.hidden(asked)))
 		}
 		for name, values := range asked.Header {
 			if _, stored := req.Header[name]; !stored {

@@ -19,7 +19,9 @@ type Client struct {
 	Transport *Transport
 	// Authorize puts fresh credentials into a request that is sent from the
 	// journal, by Resume and Continue, since credentials are never stored. Only
-	// headers that it adds, and the URL's user info, are taken. The request's
+	// headers that it adds, the URL's user info, and the values of query
+	// parameters that were withheld, are taken; without those the request is not
+	// sent. The request's
 	// context ends after RetryPolicy.AttemptTimeout (zero: 30 s). When it fails,
 	// Resume tries again later, as one of its ResumeAttempts. nil means that
 	// Resume holds requests whose credentials were withheld (held:
@@ -174,7 +176,7 @@ func withoutURL(err error, key string) error {
 	if strings.Contains(err.Error(), "Location") {
 		return &cause{err: err, text: "a redirect could not be followed"}
 	}
-	return safe(err, nil, key)
+	return safe(err, hidden{key: key})
 }
 
 // Lookup returns the newest generation of the operation, in the scope of the

@@ -97,7 +97,7 @@ func (x *exchange) takeBody() (err error) {
 	}
 	x.bodyRead = true
 	if x.body, err = readBody(x.ctx, x.req, x.t.maxRequestBody()); err != nil {
-		return safe(err, x.req, x.want.Key, x.t.Secrets...)
+		return safe(err, hidden{req: x.req, key: x.want.Key, secrets: x.t.Secrets})
 	}
 	return nil
 }

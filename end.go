@@ -107,9 +107,9 @@ func (x *exchange) conclude(in Intent, v verdict, done Attempt, s sent) *answer 
 func (x *exchange) causeOf(s sent) (cause error) {
 	switch {
 	case s.err != nil:
-		cause = safe(s.err, s.req, x.in.Key, x.t.Secrets...)
+		cause = safe(s.err, x.hidden(s.req))
 	case s.broken != nil:
-		cause = fmt.Errorf("answer %d was cut: %w", s.status, safe(s.broken, s.req, x.in.Key, x.t.Secrets...))
+		cause = fmt.Errorf("answer %d was cut: %w", s.status, safe(s.broken, x.hidden(s.req)))
 	default:
 		cause = fmt.Errorf("the server answered %d", s.status)
 	}
@@ -144,7 +144,7 @@ func (x *exchange) ended(in Intent, done Attempt) {
 // without stands for an attempt that did not come to be, and why.
 func (x *exchange) without(why error) (none Attempt) {
 	if why != nil {
-		none.Error = safe(why, nil, x.in.Key).Error()
+		none.Error = safe(why, x.hidden(nil)).Error()
 	}
 	return none
 }

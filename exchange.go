@@ -126,7 +126,7 @@ func (x *exchange) attempts() *answer {
 			StatusCode: s.status, Decision: v.decision,
 		}
 		if err := cmp.Or(s.err, s.broken); err != nil {
-			done.Error = safe(err, req, x.in.Key, x.t.Secrets...).Error()
+			done.Error = safe(err, x.hidden(req)).Error()
 		}
 		x.learn(v, s.status, done.Ended.Sub(started))
 		if a := x.next(s, v, done); a != nil {

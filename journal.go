@@ -215,7 +215,7 @@ type Intent struct {
 	Credential  []byte         // salted digest of the credential that came with an adopted key; nil: none
 	Place       contract.Place // where the key goes; zero: nowhere
 	Retention   time.Duration  // the contract's when the intent was made; zero: unknown
-	Withheld    []string       // names of headers not stored
+	Withheld    []string       // names of headers and query parameters not stored
 	Renews      string         // key of the generation this one supersedes
 
 	Claimed  bool // this handle has it
@@ -229,9 +229,9 @@ type Intent struct {
 }
 
 // StoredRequest is a journaled request: everything an attempt sends, except
-// the key and the headers that were withheld.
+// the key and what was withheld.
 type StoredRequest struct {
-	URL    string      // whole, without user info
+	URL    string      // without user info; a withheld value of its query is "\x1a"
 	Host   string      // the Host header where it differs from the URL's; empty: the URL's
 	Header http.Header // as given, without withheld headers and without the key's
 	Body   []byte

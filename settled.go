@@ -41,7 +41,7 @@ func (s *sweep) tell(in Intent) {
 	if err != nil {
 		s.add(func(r *Report) { r.Waiting++ })
 		t.log().LogAttrs(s.ctx, slog.LevelWarn, "OnSettled failed, it will be told again",
-			slog.String("operation", in.Operation), slog.String("err", safe(err, nil, in.Key).Error()), slog.Duration("wait", wait))
+			slog.String("operation", in.Operation), slog.String("err", safe(err, hidden{key: in.Key}).Error()), slog.Duration("wait", wait))
 		return
 	}
 	next.Notify, next.Due, next.Wait = false, time.Time{}, 0

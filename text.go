@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -31,10 +32,27 @@ const (
 	longestRead = 64 << 10 // of what it is made from
 )
 
-// safe wraps err so that its text is one line of a bounded length, and holds
-// neither the key, nor a credential of req, nor any URL's query and user info.
-// A header's value is a credential by its name or among secrets.
-func safe(err error, req *http.Request, key string, secrets ...string) error {
+// hidden is what an error's text must not show. The zero value is of nothing in
+// particular.
+type hidden struct {
+	req     *http.Request // its headers, query and user info; nil: of none
+	body    []byte        // of the request
+	key     string
+	secrets []string // further names of secret headers
+}
+
+// hidden is what the texts of this exchange must not show of a request.
+func (x *exchange) hidden(req *http.Request) hidden {
+	h := hidden{req: req, body: x.body, key: x.in.Key, secrets: x.t.Secrets}
+	if x.in.Request != nil {
+		h.body = x.in.Request.Body
+	}
+	return h
+}
+
+// safe wraps err so that its text is one line of a bounded length, and shows
+// nothing that is hidden, nor any URL's query and user info.
+func safe(err error, hide hidden) error {
 	if err == nil {
 		return nil
 	}
@@ -43,7 +61,7 @@ func safe(err error, req *http.Request, key string, secrets ...string) error {
 	if len(text) > longestRead {
 		text = text[:longestRead]
 	}
-	text = visible(withoutURLParts(withoutParts(text, req, key, secrets)))
+	text = visible(withoutURLParts(hide.from(text)))
 	if len(text) > longestText {
 		text = strings.ToValidUTF8(text[:longestText], "") + "..."
 	}
@@ -53,45 +71,55 @@ func safe(err error, req *http.Request, key string, secrets ...string) error {
 	return &cause{err: err, text: text}
 }
 
-// withoutParts takes out what is known of the request.
-func withoutParts(text string, req *http.Request, key string, secrets []string) string {
-	hide := func(secret, name string, least int) {
-		if len(secret) >= least {
-			text = strings.ReplaceAll(text, secret, name)
+// leastBody is how long a body must be to be looked for in a text.
+const leastBody = 4
+
+// from takes out of a text what is hidden.
+func (h hidden) from(text string) string {
+	take := func(secret, name string, least int) {
+		if len(secret) < least || secret == "" || len(secret) > len(text) {
+			return
+		}
+		text = strings.ReplaceAll(text, secret, name)
+		if quoted := strconv.Quote(secret); len(quoted) > len(secret)+2 { // as in %q
+			text = strings.ReplaceAll(text, quoted[1:len(quoted)-1], name)
 		}
 	}
-	hide(key, "[key]", 1)
-	if req == nil || req.URL == nil {
+	take(h.key, "[key]", 1)
+	take(string(h.body), "[body]", leastBody)
+	if h.req == nil || h.req.URL == nil {
 		return text
 	}
-	hide(req.URL.RawQuery, "[query]", 1)
-	if user := req.URL.User; user != nil {
-		hide(user.String(), "[user]", 1)
+	take(h.req.URL.RawQuery, "[query]", 1)
+	if user := h.req.URL.User; user != nil {
+		take(user.String(), "[user]", 1)
 		password, _ := user.Password()
 		for _, part := range []string{password, user.Username()} {
-			hide(url.UserPassword("", part).String()[1:], "[user]", 4)
-			hide(part, "[user]", 4)
+			take(url.UserPassword("", part).String()[1:], "[user]", 4)
+			take(part, "[user]", 4)
 		}
 	}
-	for name, values := range req.Header {
-		if !isSecret(name, secrets) {
-			continue
-		}
+	for name, values := range h.req.Header {
 		for _, value := range values {
-			_, bare, _ := strings.Cut(value, " ") // "Bearer x"
-			hide(value, "[credential]", 4)
-			hide(bare, "[credential]", 4)
-			// "a=x; b=y" of cookies, `Digest a="x", b="y"`
-			for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune(" ,;=\"", r) }) {
-				hide(part, "[credential]", leastEcho)
+			switch {
+			case isSecret(name, h.secrets):
+				_, bare, _ := strings.Cut(value, " ") // "Bearer x"
+				take(value, "[credential]", 4)
+				take(bare, "[credential]", 4)
+				// "a=x; b=y" of cookies, `Digest a="x", b="y"`
+				for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune(" ,;=\"", r) }) {
+					take(part, "[credential]", leastEcho)
+				}
+			case name != "Content-Type" && !slices.Contains(tellNothing, name):
+				take(value, "[header]", leastEcho)
 			}
 		}
 	}
-	if _, password, ok := req.BasicAuth(); ok {
-		hide(password, "[credential]", 4)
+	if _, password, ok := h.req.BasicAuth(); ok {
+		take(password, "[credential]", 4)
 	}
-	for _, value := range credentialsOf(nil, &http.Request{URL: req.URL}, "", secrets) {
-		hide(value, "[query]", leastEcho)
+	for _, value := range credentialsOf(nil, &http.Request{URL: h.req.URL}, "", h.secrets) {
+		take(value, "[query]", leastEcho)
 	}
 	return text
 }
@@ -102,19 +130,28 @@ var (
 	userInURL  = regexp.MustCompile(`://[^\s"'?#]*@`)
 	queryInURL = regexp.MustCompile(`(://[^\s"'?#]*)[?#][^\s"'<>]+`)
 	queryAlone = regexp.MustCompile(`[?#][^\s"'<>?#]*=[^\s"'<>]*`)
-	credential = regexp.MustCompile(`(?i)\b(?:bearer|basic|token|negotiate|dpop)[ =:]+[a-z0-9._~+/-]{8,}=*`)
+	bearer     = regexp.MustCompile(`(?i)\b((?:bearer|basic|token|negotiate|dpop)[ =:]+)([a-z0-9._~+/-]{8,}=*)`)
+	named      = regexp.MustCompile(`(?i)\b([a-z][a-z0-9_.-]*"?\]? ?[:=] ?\[?"?)([a-z0-9._~+/%-]{8,}=*)`)
 )
 
 func withoutURLParts(text string) string {
 	text = userInURL.ReplaceAllString(text, "://[user]@")
 	text = queryInURL.ReplaceAllString(text, "$1?[query]")
 	text = queryAlone.ReplaceAllString(text, "?[query]")
-	return credential.ReplaceAllStringFunc(text, func(match string) string {
-		at := strings.LastIndexAny(strings.TrimRight(match, "="), " =:") + 1
-		if value := match[at:]; !strings.ContainsAny(value, "0123456789") && len(value) < 20 { // "basic authentication"
+	text = hideMatches(text, bearer)
+	return hideMatches(text, named)
+}
+
+// hideMatches takes values out that stand behind a name that is secret, and
+// that look like a credential and not like a word.
+func hideMatches(text string, pattern *regexp.Regexp) string {
+	return pattern.ReplaceAllStringFunc(text, func(match string) string {
+		parts := pattern.FindStringSubmatch(match)
+		name, value := strings.TrimRight(parts[1], `"] :=[`), parts[2]
+		if !strings.ContainsAny(value, "0123456789") && len(value) < 20 || pattern == named && !secretByName(name) {
 			return match
 		}
-		return match[:at] + "[credential]"
+		return parts[1] + "[credential]"
 	})
 }
 

@@ -81,11 +81,13 @@ type Transport struct {
 	// caller's. Only for applications that never issue a request anew after a
 	// crash: else the effect may happen twice, under two keys.
 	ResumeUnnamed bool
-	// Secrets are further names of headers that are never stored. Headers whose
-	// name says that they are credentials never are: those with auth, token,
-	// secret, key, passw, passphrase, signature, session, cookie, credential,
-	// assertion, bearer, hmac or jwt anywhere in it, or pass, sign, sig, otp,
-	// pin, dpop or cert as a word of it. nil means no further ones.
+	// Secrets are further names of headers that are never stored, and of query
+	// parameters whose values are stored only where the journal seals them
+	// (SQLiteOptions.Sealer). Those whose name says that they are credentials
+	// never are: with auth, token, secret, key, passw, passphrase, signature,
+	// session, cookie, credential, assertion, bearer, hmac or jwt anywhere in it,
+	// or pass, sign, sig, otp, pin, dpop or cert as a word of it, and without
+	// idempoten. nil means no further ones.
 	Secrets []string
 	// MaxRequestBody is the largest body in bytes that is journaled; a larger
 	// one is refused unsent. Zero means 1 MiB.

@@ -54,7 +54,7 @@ func (x *exchange) read() (found bool, err error) {
 	state, err := x.verify(ctx, shown(x.in))
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("verify: %w", safe(err, nil, x.in.Key))
+		return false, fmt.Errorf("verify: %w", safe(err, x.hidden(nil)))
 	case state == StateSucceeded:
 		return true, nil
 	case state == StateUnknown:
