@@ -64,12 +64,14 @@
 // atomically, and it forgets keys after a while. Where no contract is known,
 // nothing that may have been delivered is sent again, and the error says so.
 //
-// Credentials in headers and in a URL's user info are never stored; a resumed
-// request gets new ones from [Client.Authorize] or from the base transport.
-// Queries are stored whole.
+// Credentials in headers, in a URL's user info, and in query parameters whose
+// names say so are never stored; a resumed request gets new ones from
+// [Client.Authorize] or from the base transport. A sealed journal stores the
+// query whole.
 //
-// Bodies are stored in clear text, in files of mode 0600. The journal is one
-// file with its side files ("-wal", "-shm", and a folder "-owners"): they belong
-// together, on one machine and a local file system. Any number of processes may
-// share it.
+// Bodies are stored in clear text, in files of mode 0600, or sealed where
+// [SQLiteOptions] has a Sealer; docs/security.md says what is protected from
+// whom. The journal is one file with its side files ("-wal", "-shm", and a
+// folder "-owners"): they belong together, on one machine and a local file
+// system. Any number of processes may share it.
 package idem

@@ -217,7 +217,8 @@ func (x *exchange) admit() *answer {
 	case !may.send:
 		return x.refused(may)
 	case x.hop != nil && origin(x.target) != origin(x.req.Response.Request.URL):
-		return x.end("redirect_refused", fmt.Errorf("redirect to another origin, %s: the key, the headers and the body stay home", origin(x.target)))
+		return x.end("redirect_refused", fmt.Errorf("the key, the headers and the body stay home: %w",
+			safe(fmt.Errorf("redirect to another origin, %s", origin(x.target)), hidden{})))
 	case x.hop != nil && !x.aim():
 		return x.end("redirect_refused", errors.New("redirect to a query that cannot carry the key"))
 	case !x.resumed && x.made() >= x.t.Retry.maxAttempts():

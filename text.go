@@ -107,7 +107,10 @@ func (h hidden) from(text string) string {
 				take(value, "[credential]", 4)
 				take(bare, "[credential]", 4)
 				// "a=x; b=y" of cookies, `Digest a="x", b="y"`
-				for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune(" ,;=\"", r) }) {
+				for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune(" ,;", r) }) {
+					if _, after, found := strings.Cut(part, "="); found {
+						part = strings.Trim(after, `"`)
+					}
 					take(part, "[credential]", leastEcho)
 				}
 			case name != "Content-Type" && !slices.Contains(tellNothing, name):
