@@ -254,8 +254,10 @@ func (t *Transport) log() *slog.Logger {
 	if t.Logger != nil {
 		return t.Logger
 	}
-	return slog.New(slog.DiscardHandler)
+	return unheard
 }
+
+var unheard = slog.New(slog.DiscardHandler)
 
 func closeBody(req *http.Request) {
 	if req.Body != nil {
@@ -324,13 +326,13 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 		timer = time.AfterFunc(limit, func() { cancel(errAttemptTimeout) })
 		defer timer.Stop()
 	}
-	trace := wire{sent: x.sent, pass: t.CrashPoint}
+	trace, marked := &x.now.wire, &x.now.marked
+	trace.sent, trace.pass = x.sent, t.CrashPoint
 	if req.Body == http.NoBody {
 		trace.unseen = func() { cancel(errSentAgain) }
 	}
-	marked := &attemptContext{Context: own, claim: claim{
-		header: x.in.Place.Header, key: x.in.Place.Format(x.in.Key), method: req.Method, url: req.URL,
-	}}
+	marked.Context = own
+	marked.claim = claim{header: x.in.Place.Header, key: x.in.Place.Format(x.in.Key), method: req.Method, url: req.URL}
 	if t.silent.Load() && t.silent.Swap(false) {
 		t.CloseIdleConnections()
 	}
