@@ -177,7 +177,7 @@ func (x *exchange) outcome(s sent, v verdict) *Outcome {
 // withoutRecord ends an exchange whose end could not be stored (P11): the
 // caller gets the answer, and the intent stays as it was before it, in doubt.
 func (x *exchange) withoutRecord(a *answer, next Intent, s sent, v verdict, err error) *answer {
-	x.t.log().LogAttrs(x.ctx, slog.LevelError, "the end of an attempt could not be recorded",
+	x.t.journalFailed(x.ctx, "the end of an attempt could not be recorded",
 		slog.String("operation", next.Operation), slog.String("provider", next.Provider), slog.Int("attempt", next.Attempts),
 		slog.Int("status", s.status), slog.String("state", string(next.State)), slog.String("err", err.Error()))
 	a.result = Result{Intent: shown(next), FromProvider: v.replayed}
@@ -331,7 +331,7 @@ func (x *exchange) streamEnded(clean bool, v verdict, done *Attempt, s sent) {
 	}
 	recorded, err := x.record(next, done, true)
 	if err != nil {
-		x.t.log().LogAttrs(x.ctx, slog.LevelError, "the end of a stream could not be recorded",
+		x.t.journalFailed(x.ctx, "the end of a stream could not be recorded",
 			slog.String("operation", next.Operation), slog.String("err", err.Error()))
 		return
 	}

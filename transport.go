@@ -100,13 +100,15 @@ type Transport struct {
 	CrashPoint func(point string)
 	// Observer is told what happens. nil means nobody.
 	Observer *Observer
-	// Logger gets what a person should see. nil means silent.
+	// Logger gets what a person should see; of a journal that fails, once a
+	// second. nil means silent.
 	Logger *slog.Logger
 
 	setup   sync.Once
 	invalid error
 	flights flights
 	gates   gates
+	reports reports
 	woken   chan struct{} // tells a Run that something may be due
 
 	listeners atomic.Int32 // living clients with an OnSettled
