@@ -36,8 +36,8 @@ const failed = "--- FAIL"
 var mutants = []mutant{
 	{
 		name: "mint in the loop", promise: "P2: one key", file: "build.go",
-		old:     "setHeader(req.Header, header, x.in.Place.Format(x.in.Key))",
-		new:     "key, _ := mintKey(); setHeader(req.Header, header, x.in.Place.Format(key))",
+		old:     "x.now.key[0] = x.in.Place.Format(x.in.Key)",
+		new:     "x.now.key[0] = x.in.Place.Format(mintKey())",
 		command: test("O12|O15|O38|O55|EverySecondAnswerLost"), evidence: failed,
 	},
 	{
