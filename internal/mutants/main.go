@@ -67,7 +67,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "fresh bytes instead of the stored ones", promise: "P3: same bytes", file: "build.go",
-		old: "req.Body = io.NopCloser(bytes.NewReader(stored.Body))", new: "req.Body = io.NopCloser(bytes.NewReader(append(bytes.Clone(stored.Body[1:]), byte(x.in.Attempts))))",
+		old: "t.body.Reset(stored.Body)", new: "t.body.Reset(append(append([]byte{}, stored.Body[1:]...), byte(x.in.Attempts)))",
 		command: test("O15|O57"), evidence: failed,
 	},
 	{
