@@ -1,40 +1,49 @@
 package idem
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 )
 
+// roomForHeaders is how many headers an attempt has besides the stored ones, mostly:
+// the key, a credential, and one more.
+const roomForHeaders = 3
+
 // build makes the attempt's request: the stored bytes, the credentials of this
 // call, the key.
 func (x *exchange) build() (*http.Request, error) {
-	stored := x.in.Request
-	target, err := parseStored(stored.URL)
-	if err != nil {
+	t, stored := x.another(), x.in.Request
+	target := &t.url
+	if x.plain != "" && x.plain == stored.URL {
+		*target = url.URL{Scheme: x.req.URL.Scheme, Host: x.req.URL.Host, Path: x.req.URL.Path}
+	} else if parsed, err := parseStored(stored.URL); err == nil {
+		target = parsed
+	} else {
 		return nil, errors.New("the stored URL cannot be read")
 	}
 	host := stored.Host
 	if x.target != nil {
 		target, host = x.target, x.targetHost
 	}
-	req := &http.Request{ // the attempt's context comes with the send
-		Method: x.in.Method, URL: target, Host: host, Header: stored.Header.Clone(),
+	req := &t.request
+	*req = http.Request{ // the attempt's context comes with the send
+		Method: x.in.Method, URL: target, Host: host, Header: make(http.Header, len(stored.Header)+roomForHeaders),
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Body: http.NoBody, ContentLength: int64(len(stored.Body)),
 	}
-	if req.Header == nil {
-		req.Header = http.Header{}
-	}
+	maps.Copy(req.Header, stored.Header)
+	ownValues(req.Header)
 	req.Close = x.req != nil && x.req.Close
 	if len(stored.Body) > 0 {
-		req.Body = io.NopCloser(bytes.NewReader(stored.Body)) // of a type in which net/http sees that it is in memory
+		t.body.Reset(stored.Body)
+		req.Body = io.NopCloser(&t.body) // of a type in which net/http sees that it is in memory
 	}
 	if err := x.addCredentials(req); err != nil {
 		return nil, err
@@ -108,7 +117,8 @@ func (x *exchange) addToURL(req *http.Request, from *url.URL) error {
 // setKey writes the key into its place.
 func (x *exchange) setKey(req *http.Request) {
 	if header := x.in.Place.Header; header != "" {
-		setHeader(req.Header, header, x.in.Place.Format(x.in.Key))
+		x.now.key[0] = x.in.Place.Format(x.in.Key)
+		setHeader(req.Header, header, x.now.key[:])
 	}
 	if req.Body == http.NoBody {
 		hideFromReplay(req.Header)
@@ -125,18 +135,18 @@ func (x *exchange) setCompanions(h http.Header) {
 		first = x.at
 	}
 	for _, c := range x.contract.Companions {
-		setHeader(h, c.Header, c.Text(first, x.at))
+		setHeader(h, c.Header, []string{c.Text(first, x.at)})
 	}
 }
 
 // setHeader replaces a header in whatever spelling it is there.
-func setHeader(h http.Header, name, value string) {
+func setHeader(h http.Header, name string, values []string) {
 	for have := range h {
 		if strings.EqualFold(have, name) {
 			delete(h, have)
 		}
 	}
-	h[http.CanonicalHeaderKey(name)] = []string{value}
+	h[http.CanonicalHeaderKey(name)] = values
 }
 
 // hideFromReplay spells the headers in lower case by which net/http knows a

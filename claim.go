@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -193,13 +194,13 @@ type flights struct {
 
 // flight is one running exchange that others may wait for.
 type flight struct {
-	fingerprint string
+	fingerprint []byte
 	done        chan struct{} // made by the first who waits
 	answer      *answer       // set before done is closed; nil: nothing to share
 }
 
-// enter joins the flight of id or starts it.
-func (f *flights) enter(id flightID, fingerprint string) (*flight, bool) {
+// enter joins the flight of id or starts x's own.
+func (f *flights) enter(id flightID, x *exchange) (*flight, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if running, ok := f.all[id]; ok {
@@ -211,9 +212,9 @@ func (f *flights) enter(id flightID, fingerprint string) (*flight, bool) {
 	if f.all == nil {
 		f.all = map[flightID]*flight{}
 	}
-	started := &flight{fingerprint: fingerprint}
-	f.all[id] = started
-	return started, true
+	x.flight = flight{fingerprint: x.want.Fingerprint}
+	f.all[id] = &x.flight
+	return &x.flight, true
 }
 
 func (f *flights) leave(id flightID, ended *flight, a *answer) {
@@ -239,11 +240,11 @@ func (x *exchange) join() *answer {
 		id.credential = string(credentialDigest(x.req, x.want.Place.Header, x.t.Secrets, x.t.salt))
 	}
 	for {
-		running, leads := x.t.flights.enter(id, string(x.want.Fingerprint))
+		running, leads := x.t.flights.enter(id, x)
 		if leads {
 			return x.lead(id, running)
 		}
-		if running.fingerprint != string(x.want.Fingerprint) {
+		if !bytes.Equal(running.fingerprint, x.want.Fingerprint) {
 			return x.run() // to be refused
 		}
 		select {

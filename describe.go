@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func (x *exchange) takeBody() (err error) {
 		return err
 	}
 	x.bodyRead = true
-	if x.body, err = readBody(x.ctx, x.req, x.t.maxRequestBody()); err != nil {
+	if x.body, err = readBody(x.ctx, x.req, &x.closing, x.t.maxRequestBody()); err != nil {
 		return safe(err, hidden{req: x.req, key: x.want.Key, secrets: x.t.Secrets})
 	}
 	return nil
@@ -167,17 +168,20 @@ func (x *exchange) describe(key string) error {
 			return err
 		}
 	}
-	want.URL = shownURL(req.URL)
-	want.Fingerprint = fingerprint(req, x.body, c)
-	stored := &StoredRequest{Host: otherHost(req), Body: body}
-	stored.Header, want.Withheld = splitHeader(req, want.Place.Header, t.Secrets)
+	want.Fingerprint = fingerprint(x.print[:0], req, x.body, c)
+	want.Request = &x.stored
+	x.stored = StoredRequest{Host: otherHost(req), Body: body}
+	x.stored.Header, want.Withheld = splitHeader(req, want.Place.Header, t.Secrets)
+	if plain, ok := plainURL(req.URL); ok && target == req.URL {
+		x.plain, want.URL, x.stored.URL = plain, plain, plain
+		return nil
+	}
 	if target.RawQuery != "" && !t.seals() {
 		var names []string
 		target, names = withhold(target, want.Place.Param, t.Secrets)
 		want.Withheld = append(want.Withheld, names...)
 	}
-	stored.URL = storedURL(target)
-	want.Request = stored
+	want.URL, x.stored.URL = shownURL(req.URL), storedURL(target)
 	return nil
 }
 
@@ -208,7 +212,7 @@ func (x *exchange) giveKey(target **url.URL, body *[]byte) (err error) {
 // for a named operation.
 func (x *exchange) newKey() (string, error) {
 	if x.t.Key == nil || x.want.Operation == "" {
-		return mintKey()
+		return mintKey(), nil
 	}
 	in := x.want
 	if in.Renews != "" {
@@ -251,20 +255,22 @@ func DeriveKeys(secret []byte) func(Intent) string {
 		d.field(in.Operation)
 		d.field(strconv.Itoa(in.Generation))
 		d.flush()
-		id := uuid.UUID(d.hash.Sum(nil)[:16])
-		id[6] = id[6]&0x0f | 0x40 // version 4
-		id[8] = id[8]&0x3f | 0x80 // RFC 9562's variant
-		return id.String()
+		return keyOf([16]byte(d.hash.Sum(nil)))
 	}
 }
 
-// mintKey makes a key of random bits, lower-case UUIDv4.
-func mintKey() (string, error) {
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return "", fmt.Errorf("mint key: %w", err)
-	}
-	return id.String(), nil
+// mintKey makes a key of random bits.
+func mintKey() string {
+	var bits [16]byte
+	rand.Read(bits[:]) // never fails
+	return keyOf(bits)
+}
+
+// keyOf makes bits a lower-case UUIDv4.
+func keyOf(bits [16]byte) string {
+	bits[6] = bits[6]&0x0f | 0x40 // version 4
+	bits[8] = bits[8]&0x3f | 0x80 // RFC 9562's variant
+	return uuid.UUID(bits).String()
 }
 
 // asksForToken recognises an OAuth 2.0 token request (RFC 6749 4): it carries

@@ -56,7 +56,11 @@ func (p *lastingContext) over() {
 // record writes next over the claimed row. A caller that left does not stop
 // the record of what happened.
 func (x *exchange) record(next Intent, a *Attempt, durable bool) (Intent, error) {
-	ctx := &lastingContext{Context: x.ctx}
+	ctx := &x.lasting
+	if x.lasted {
+		ctx = &lastingContext{}
+	}
+	x.lasted, ctx.Context = true, x.ctx
 	defer ctx.over()
 	if a == nil {
 		return x.t.Journal.Update(ctx, next, nil, durable)
@@ -73,7 +77,7 @@ func shown(in Intent) Intent {
 }
 
 // conclude ends the exchange with what its last attempt means.
-func (x *exchange) conclude(in Intent, v verdict, done Attempt, s sent) *answer {
+func (x *exchange) conclude(in Intent, v verdict, done *Attempt, s sent) *answer {
 	t, now := x.t, x.t.clock.Now()
 	if s.hop {
 		room := orDefault(t.Retry.attemptTimeout(x.contract), defaultAttemptTimeout)
@@ -87,12 +91,13 @@ func (x *exchange) conclude(in Intent, v verdict, done Attempt, s sent) *answer 
 		next.Outcome = x.outcome(s, v)
 		next.Notify = x.owes(next)
 	}
-	recorded, err := x.record(next, &done, mustSync(next, x.contract, v, now))
-	a := &answer{resp: s.resp, body: s.body, broken: s.broken, open: s.open, left: s.left}
+	recorded, err := x.record(next, done, mustSync(next, x.contract, v, now))
+	a := &x.answers
+	*a = answer{resp: s.resp, body: s.body, broken: s.broken, open: s.open, left: s.left}
 	if err != nil {
 		return x.withoutRecord(a, next, s, v, err)
 	}
-	x.ended(recorded, done)
+	x.ended(recorded, *done)
 	a.result = Result{Intent: shown(recorded), Recorded: true, FromProvider: v.replayed}
 	if !recorded.State.Final() {
 		a.result.err = explain(recorded, x.leftOr(x.causeOf(s)))
@@ -151,13 +156,16 @@ func (x *exchange) without(why error) (none Attempt) {
 
 // outcome is what is kept of a final answer.
 func (x *exchange) outcome(s sent, v verdict) *Outcome {
-	out := &Outcome{
+	out := &x.outcomes
+	*out = Outcome{
 		StatusCode: s.status,
 		Header:     keptHeader(s.header, s.req, x.in.Place.Header, x.t.Secrets),
 		RequestID:  requestID(s.header, s.req, x.in.Place.Header, x.t.Secrets),
 		Replayed:   v.replayed,
 	}
-	if !s.open {
+	if s.open { // the caller has the response
+		ownValues(out.Header)
+	} else {
 		out.Body, out.Complete = s.body, true
 		if out.Body == nil {
 			out.Body = []byte{}
@@ -169,7 +177,7 @@ func (x *exchange) outcome(s sent, v verdict) *Outcome {
 // withoutRecord ends an exchange whose end could not be stored (P11): the
 // caller gets the answer, and the intent stays as it was before it, in doubt.
 func (x *exchange) withoutRecord(a *answer, next Intent, s sent, v verdict, err error) *answer {
-	x.t.log().LogAttrs(x.ctx, slog.LevelError, "the end of an attempt could not be recorded",
+	x.t.journalFailed(x.ctx, "the end of an attempt could not be recorded",
 		slog.String("operation", next.Operation), slog.String("provider", next.Provider), slog.Int("attempt", next.Attempts),
 		slog.Int("status", s.status), slog.String("state", string(next.State)), slog.String("err", err.Error()))
 	a.result = Result{Intent: shown(next), FromProvider: v.replayed}
@@ -224,7 +232,7 @@ func (x *exchange) end(decision string, why error) *answer {
 	x.ended(recorded, x.without(why))
 	a.result = Result{Intent: shown(recorded), Recorded: true, err: explain(recorded, why)}
 	a.err = a.result.err
-	if last := x.call.last(x.budget(), string(x.in.Fingerprint)); decision == "attempts_used_up" && last != nil {
+	if last := x.call.last(x.budget(), x.in.Fingerprint); decision == "attempts_used_up" && last != nil {
 		a.resp, a.body, a.broken, a.err = last.resp, last.body, last.broken, nil
 	}
 	return a
@@ -292,7 +300,7 @@ func (x *exchange) tryLater(decision string, why error, hold HoldReason) *answer
 // stream hands a successful answer over while it arrives. From then on the
 // request is never sent again by itself: it stays in flight until the body has
 // ended, and is held if its owner dies before.
-func (x *exchange) stream(v verdict, done Attempt, s sent) *answer {
+func (x *exchange) stream(v verdict, done *Attempt, s sent) *answer {
 	next := x.in
 	next.HoldReason = HoldNotKept
 	recorded, err := x.record(next, nil, true)
@@ -310,7 +318,7 @@ func (x *exchange) stream(v verdict, done Attempt, s sent) *answer {
 }
 
 // streamEnded records what became of a stream.
-func (x *exchange) streamEnded(clean bool, v verdict, done Attempt, s sent) {
+func (x *exchange) streamEnded(clean bool, v verdict, done *Attempt, s sent) {
 	end := verdict{state: StateHeld, doubt: true, hold: HoldNotKept, decision: "stream_broken"}
 	if clean {
 		end = verdict{state: StateSucceeded, decision: "streamed", replayed: v.replayed}
@@ -321,14 +329,14 @@ func (x *exchange) streamEnded(clean bool, v verdict, done Attempt, s sent) {
 		next.Outcome = x.outcome(s, end)
 		next.Notify = x.owes(next)
 	}
-	recorded, err := x.record(next, &done, true)
+	recorded, err := x.record(next, done, true)
 	if err != nil {
-		x.t.log().LogAttrs(x.ctx, slog.LevelError, "the end of a stream could not be recorded",
+		x.t.journalFailed(x.ctx, "the end of a stream could not be recorded",
 			slog.String("operation", next.Operation), slog.String("err", err.Error()))
 		return
 	}
 	x.in = recorded
-	x.ended(recorded, done)
+	x.ended(recorded, *done)
 }
 
 // replay answers from the journal.

@@ -1,8 +1,10 @@
 package idem
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,12 +44,49 @@ type exchange struct {
 	paid  bool   // this resend is out of the retry budget already
 	spent int    // what this call took out of it
 	kept  *gate  // of the destination, once it was asked for
+
+	// Most exchanges need one of each of these. They are in the exchange's own
+	// piece of memory, since what is asked of the memory for an operation is a
+	// good part of what the transport costs.
+	plain    string            // the stored URL, where that is what it looks like; see plainURL
+	print    [sha256.Size]byte // the fingerprint
+	stored   StoredRequest
+	closing  onceBody
+	tries    try // the first
+	tried    bool
+	now      *try // the current
+	lasting  lastingContext
+	lasted   bool
+	outcomes Outcome
+	answers  answer
+	flight   flight
+}
+
+// try is what one attempt needs. What net/http still holds of it when the attempt
+// has ended is not used again.
+type try struct {
+	wire    wire
+	marked  attemptContext
+	request http.Request
+	url     url.URL
+	body    bytes.Reader
+	key     [1]string
+	done    Attempt
+}
+
+// another is the next attempt's.
+func (x *exchange) another() *try {
+	if x.now = &x.tries; x.tried {
+		x.now = &try{}
+	}
+	x.tried = true
+	return x.now
 }
 
 // run is the exchange itself.
 func (x *exchange) run() *answer {
 	if x.made() >= x.t.Retry.maxAttempts() && (x.hop == nil || x.hop.State == StateWithdrawn) {
-		if last := x.call.last(x.budget(), string(x.want.Fingerprint)); last != nil {
+		if last := x.call.last(x.budget(), x.want.Fingerprint); last != nil {
 			return last
 		}
 	}
@@ -75,7 +114,7 @@ func (x *exchange) pursue() *answer {
 	}
 	a := x.attempts()
 	settled = true
-	x.call.keep(x.budget(), string(x.in.Fingerprint), a)
+	x.call.keep(x.budget(), x.in.Fingerprint, a)
 	return a
 }
 
@@ -121,7 +160,8 @@ func (x *exchange) attempts() *answer {
 		if x.resumed && x.authorize != nil {
 			v = withOtherCredentials(x.in, v, s.status)
 		}
-		done := Attempt{
+		done := &x.now.done
+		*done = Attempt{
 			Number: x.in.Attempts, Started: started, Ended: x.t.clock.Now(), Phase: s.phase,
 			StatusCode: s.status, Decision: v.decision,
 		}
@@ -137,7 +177,7 @@ func (x *exchange) attempts() *answer {
 
 // next ends the call after an attempt, or waits for another one and returns
 // nil.
-func (x *exchange) next(s sent, v verdict, done Attempt) *answer {
+func (x *exchange) next(s sent, v verdict, done *Attempt) *answer {
 	p, now := x.t.Retry, x.t.clock.Now()
 	made := x.made()
 	if x.resumed {
@@ -156,12 +196,12 @@ func (x *exchange) next(s sent, v verdict, done Attempt) *answer {
 		return x.conclude(next, v, done, s)
 	}
 	x.paid = true
-	next, err := x.record(afterAttempt(next, v), &done, true)
+	next, err := x.record(afterAttempt(next, v), done, true)
 	if err != nil {
 		return x.unrecorded(s, err)
 	}
 	x.in, x.ours = next, v.wait == 0
-	x.t.Observer.attempted(x.ctx, shown(next), done)
+	x.t.Observer.attempted(x.ctx, shown(next), *done)
 	x.t.Observer.waiting(x.ctx, shown(next), wait)
 	x.t.log().LogAttrs(x.ctx, slog.LevelInfo, "attempt did not settle the operation, sending again",
 		slog.String("operation", next.Operation), slog.String("provider", next.Provider), slog.Int("attempt", done.Number),

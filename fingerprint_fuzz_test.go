@@ -67,7 +67,7 @@ func (p printed) request(noise bool) *http.Request {
 }
 
 func (p printed) print(noise bool) []byte {
-	return fingerprint(p.request(noise), []byte(p.body), printedContract())
+	return fingerprint(nil, p.request(noise), []byte(p.body), printedContract())
 }
 
 // field is one of the parts, to change it.
@@ -136,7 +136,7 @@ func checkPrints(t testing.TB, p printed, which, at, bit uint8) {
 	other := p
 	other.scheme = []string{"https", "http"}[int(bit)%2]
 	differs(other, "another scheme")
-	require.NotEqual(t, first, fingerprint(p.request(false), []byte(p.body), nil), "without scope headers it is another")
+	require.NotEqual(t, first, fingerprint(nil, p.request(false), []byte(p.body), nil), "without scope headers it is another")
 }
 
 var printedSeeds = []printed{
@@ -193,7 +193,7 @@ func TestFingerprint_ScopeHeadersAreApart(t *testing.T) {
 		value := strings.ToLower(b)
 		first := &http.Request{Method: "POST", URL: &url.URL{Scheme: "https", Host: "h", Path: "/"}, Header: http.Header{a: {value}}}
 		second := &http.Request{Method: "POST", URL: first.URL, Header: http.Header{b: {value}}}
-		assert.False(t, bytes.Equal(fingerprint(first, nil, c), fingerprint(second, nil, c)),
+		assert.False(t, bytes.Equal(fingerprint(nil, first, nil, c), fingerprint(nil, second, nil, c)),
 			fmt.Sprintf("%s: %s and %s: %s are two requests", a, value, b, value))
 		assert.False(t, bytes.Equal(adoptedIdentity("s", first, "k", c), adoptedIdentity("s", second, "k", c)), "and two adopted keys")
 	}
@@ -214,10 +214,10 @@ func TestFingerprint_KeyIsBlankedWhereverItIs(t *testing.T) {
 	}
 	for range 1000 {
 		k1, k2, n := fmt.Sprint("k", r.Uint32()), fmt.Sprint("l", r.Uint32()), int(r.Uint32())
-		assert.Equal(t, fingerprint(post(""), body(k1, n), inBody), fingerprint(post(""), body(k2, n), inBody))
-		assert.NotEqual(t, fingerprint(post(""), body(k1, n), inBody), fingerprint(post(""), body(k1, n+1), inBody))
+		assert.Equal(t, fingerprint(nil, post(""), body(k1, n), inBody), fingerprint(nil, post(""), body(k2, n), inBody))
+		assert.NotEqual(t, fingerprint(nil, post(""), body(k1, n), inBody), fingerprint(nil, post(""), body(k1, n+1), inBody))
 		q := fmt.Sprintf("a=%d&key=", n)
-		assert.Equal(t, fingerprint(post(q+k1), nil, inQuery), fingerprint(post(q+k2), nil, inQuery))
-		assert.NotEqual(t, fingerprint(post(q+k1), nil, inQuery), fingerprint(post("b"+q+k1), nil, inQuery))
+		assert.Equal(t, fingerprint(nil, post(q+k1), nil, inQuery), fingerprint(nil, post(q+k2), nil, inQuery))
+		assert.NotEqual(t, fingerprint(nil, post(q+k1), nil, inQuery), fingerprint(nil, post("b"+q+k1), nil, inQuery))
 	}
 }

@@ -62,10 +62,10 @@ type gate struct {
 }
 
 // of returns the gate of the destination, at now.
-func (g *gates) of(destination string, now time.Time) *gate {
+func (g *gates) of(destination []byte, now time.Time) *gate {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if found := g.all[destination]; found != nil {
+	if found := g.all[string(destination)]; found != nil {
 		return found
 	}
 	if len(g.all) >= maxGates {
@@ -82,7 +82,7 @@ func (g *gates) of(destination string, now time.Time) *gate {
 	if g.all == nil {
 		g.all = map[string]*gate{}
 	}
-	g.all[destination] = made
+	g.all[string(destination)] = made
 	return made
 }
 
@@ -271,11 +271,12 @@ func destination(in Intent) string {
 // gate is that of the intent's destination.
 func (x *exchange) gate() *gate {
 	if x.kept == nil {
-		to := ""
+		var room [128]byte
+		to := room[:0]
 		if x.req != nil {
-			to = origin(x.req.URL)
+			to = appendOrigin(to, x.req.URL)
 		} else {
-			to = destination(x.want)
+			to = append(to, destination(x.want)...)
 		}
 		x.kept = x.t.gates.of(to, x.t.clock.Now())
 	}
@@ -307,7 +308,7 @@ func (x *exchange) account() string {
 		keyHeader = x.contract.Key.Header
 	}
 	d.bytes(credentialDigest(x.req, keyHeader, x.t.Secrets, x.t.salt))
-	return string(d.sum())
+	return string(d.sum(nil))
 }
 
 // heed sits out a pause that the destination has asked this account for, before

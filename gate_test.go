@@ -157,18 +157,18 @@ func TestRunIsNotPausedByAnAnswerAboutOneRequest(t *testing.T) {
 func TestGatesAreBounded(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		g := gates{burst: defaultBudget}
-		kept := g.of("kept", time.Now())
+		kept := g.of([]byte("kept"), time.Now())
 		kept.pause(time.Now(), time.Hour, true, RetryPolicy{MaxBackoff: time.Hour})
 		for i := range 3 * maxGates {
-			g.of(fmt.Sprint(i), time.Now())
+			g.of([]byte(fmt.Sprint(i)), time.Now())
 		}
 		assert.LessOrEqual(t, len(g.all), maxGates)
-		assert.Same(t, kept, g.of("kept", time.Now()))
+		assert.Same(t, kept, g.of([]byte("kept"), time.Now()))
 
 		for i := range maxGates { // all in use
-			g.of(fmt.Sprint("busy-", i), time.Now()).pause(time.Now(), time.Hour, true, RetryPolicy{MaxBackoff: time.Hour})
+			g.of([]byte(fmt.Sprint("busy-", i)), time.Now()).pause(time.Now(), time.Hour, true, RetryPolicy{MaxBackoff: time.Hour})
 		}
-		skipped, _ := g.of("one more", time.Now()).enter(time.Now(), RetryPolicy{})
+		skipped, _ := g.of([]byte("one more"), time.Now()).enter(time.Now(), RetryPolicy{})
 		assert.Empty(t, skipped)
 		assert.LessOrEqual(t, len(g.all), maxGates)
 	})

@@ -20,12 +20,13 @@ var hopByHop = []string{
 const maxKeptHeader = 64 << 10
 
 // keptHeader is the part of an answer's header that is kept: not what is secret,
-// shows a credential of the request sent, or is a link with one.
+// shows a credential of the request sent, or is a link with one. Its values are
+// h's.
 func keptHeader(h http.Header, sent *http.Request, keyHeader string, secrets []string) http.Header {
 	var room [8]string
 	credentials := credentialsOf(room[:0], sent, keyHeader, secrets)
 	kept := make(http.Header, len(h))
-	n, size := 0, 0
+	size := 0
 	for name, values := range h {
 		key := keyHeader != "" && strings.EqualFold(name, keyHeader)
 		if slices.Contains(hopByHop, name) || isSecret(name, secrets) && !key {
@@ -35,17 +36,10 @@ func keptHeader(h http.Header, sent *http.Request, keyHeader string, secrets []s
 			continue
 		}
 		kept[name] = values
-		n += len(values)
 		size += sizeOf(name, values)
 	}
 	if size > maxKeptHeader {
 		keepSmallest(kept)
-	}
-	all := make([]string, 0, n) // one for all, as http.Header.Clone has it
-	for name, values := range kept {
-		from := len(all)
-		all = append(all, values...)
-		kept[name] = all[from:len(all):len(all)]
 	}
 	return kept
 }

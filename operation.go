@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"sync"
@@ -119,7 +120,7 @@ type budgetID struct {
 type budget struct {
 	id          budgetID
 	attempts    int
-	fingerprint string
+	fingerprint []byte
 	last        *answer
 }
 
@@ -164,7 +165,7 @@ func (c *call) made(id budgetID) int {
 }
 
 // keep keeps how a RoundTrip of id ended.
-func (c *call) keep(id budgetID, fingerprint string, a *answer) {
+func (c *call) keep(id budgetID, fingerprint []byte, a *answer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b := c.of(id); b != nil {
@@ -174,11 +175,11 @@ func (c *call) keep(id budgetID, fingerprint string, a *answer) {
 
 // last is how the last RoundTrip of the same request ended, where it can be
 // given again; nil otherwise.
-func (c *call) last(id budgetID, fingerprint string) *answer {
+func (c *call) last(id budgetID, fingerprint []byte) *answer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b := c.of(id)
-	if b == nil || b.last == nil || b.fingerprint != fingerprint || !b.last.shareable() {
+	if b == nil || b.last == nil || !bytes.Equal(b.fingerprint, fingerprint) || !b.last.shareable() {
 		return nil
 	}
 	return b.last

@@ -56,7 +56,7 @@ func (t *Transport) passAgain(req *http.Request, traced bool, again func(*http.R
 		}
 		repeats := again(resp, trace, err)
 		if spent > 0 && !repeats && resp != nil {
-			t.gates.of(origin(req.URL), t.clock.Now()).answered(true, false, spent, 0)
+			t.gates.of(appendOrigin(nil, req.URL), t.clock.Now()).answered(true, false, spent, 0)
 		}
 		if !repeats || !repeatable || n >= p.maxAttempts() {
 			return resp, err
@@ -65,7 +65,7 @@ func (t *Transport) passAgain(req *http.Request, traced bool, again func(*http.R
 		if resp != nil {
 			wait = p.pause(n, askedWait(resp.Header, nil, t.clock.Now()), nil)
 		}
-		if !x.patient(wait) || req.URL == nil || !t.gates.of(origin(req.URL), t.clock.Now()).spend(t.clock.Now()) {
+		if !x.patient(wait) || req.URL == nil || !t.gates.of(appendOrigin(nil, req.URL), t.clock.Now()).spend(t.clock.Now()) {
 			return resp, err
 		}
 		spent++

@@ -71,7 +71,7 @@ func (x *exchange) aim() bool {
 const maxHops = 10
 
 // follow goes on to a redirect's target where no http.Client does.
-func (x *exchange) follow(next Intent, s sent, v verdict, done Attempt) *answer {
+func (x *exchange) follow(next Intent, s sent, v verdict, done *Attempt) *answer {
 	target, err := hopTarget(s.resp)
 	if err == nil {
 		target, err = x.keyedTarget(target)
@@ -84,7 +84,7 @@ func (x *exchange) follow(next Intent, s sent, v verdict, done Attempt) *answer 
 	}
 	next = afterAttempt(next, v)
 	next.Due, next.Wait = time.Time{}, 0
-	if next, err = x.record(next, &done, true); err != nil {
+	if next, err = x.record(next, done, true); err != nil {
 		return x.unrecorded(s, err)
 	}
 	if location, err := url.Parse(s.resp.Header.Get("Location")); err == nil && location.Host != "" {

@@ -34,11 +34,11 @@ func (b *onceBody) Close() error {
 
 // readBody reads the request's body whole and closes it. A read that blocks
 // ends with ctx.
-func readBody(ctx context.Context, req *http.Request, limit int64) ([]byte, error) {
+func readBody(ctx context.Context, req *http.Request, body *onceBody, limit int64) ([]byte, error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, nil
 	}
-	body := &onceBody{ReadCloser: req.Body}
+	body.ReadCloser = req.Body
 	defer body.Close()
 	if req.ContentLength > limit {
 		return nil, bodyTooLarge(limit)
@@ -119,20 +119,37 @@ func checkRequest(req *http.Request) error {
 	return nil
 }
 
-// validToken is RFC 9110 5.6.2's token.
+// notToken are the bytes that are in no token (RFC 9110 5.6.2).
+var notToken = func() (not [256]bool) {
+	for c := range not {
+		not[c] = c <= ' ' || c >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, rune(c))
+	}
+	return not
+}()
+
 func validToken(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return r <= ' ' || r >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r)
-	})
+	for i := range len(s) {
+		if notToken[s[i]] {
+			return false
+		}
+	}
+	return s != ""
 }
 
 // invalidValue reports control characters other than a tab (RFC 9110 5.5).
 func invalidValue(s string) bool {
-	return strings.ContainsFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f })
+	for i := range len(s) {
+		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return true
+		}
+	}
+	return false
 }
 
 // origin is scheme, host and port, in one spelling.
-func origin(u *url.URL) string {
+func origin(u *url.URL) string { return string(appendOrigin(nil, u)) }
+
+func appendOrigin(to []byte, u *url.URL) []byte {
 	scheme := strings.ToLower(u.Scheme)
 	host, port := strings.ToLower(u.Hostname()), u.Port()
 	switch {
@@ -142,7 +159,49 @@ func origin(u *url.URL) string {
 	case scheme == "https":
 		port = "443"
 	}
-	return scheme + "://" + host + ":" + port
+	to = append(append(to, scheme...), "://"...)
+	return append(append(append(to, host...), ':'), port...)
+}
+
+// plainURL is u as it is both shown and stored, where it has only what is read
+// again as it was: most have.
+func plainURL(u *url.URL) (plain string, ok bool) {
+	if u.Path == "" || u.Path[0] != '/' || *u != (url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}) {
+		return "", false
+	}
+	name, port, has := strings.Cut(u.Host, ":")
+	if name == "" || has && port == "" || strings.Trim(port, "0123456789") != "" {
+		return "", false
+	}
+	for i := range len(name) {
+		if c := name[i]; !isPlain(c) {
+			return "", false
+		}
+	}
+	for i := range len(u.Path) {
+		if c := u.Path[i]; !isPlain(c) && c != '/' && c != '_' {
+			return "", false
+		}
+	}
+	return u.Scheme + "://" + u.Host + u.Path, true
+}
+
+func isPlain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.'
+}
+
+// ownValues gives h values of its own, in one piece of memory.
+func ownValues(h http.Header) {
+	n := 0
+	for _, values := range h {
+		n += len(values)
+	}
+	all := make([]string, 0, n)
+	for name, values := range h {
+		from := len(all)
+		all = append(all, values...)
+		h[name] = all[from:len(all):len(all)]
+	}
 }
 
 // headerValues finds a header whatever its letter case in the map.
@@ -202,10 +261,10 @@ func newDigest(what string) *digest {
 	return d
 }
 
-// sum ends it; d is not used after it.
-func (d *digest) sum() []byte {
+// sum ends it, and appends to room; d is not used after it.
+func (d *digest) sum(room []byte) []byte {
 	d.flush()
-	sum := d.hash.Sum(nil)
+	sum := d.hash.Sum(room)
 	digests.Put(d)
 	return sum
 }
@@ -239,8 +298,9 @@ func (d *digest) headers(h http.Header, names []string) {
 
 // fingerprint is what makes a request the same request: method, URL, Host,
 // body and the contract's scope headers. The key is not part of it, unless it
-// is one that the provider issued, which says what the request is about.
-func fingerprint(req *http.Request, body []byte, c *contract.Contract) []byte {
+// is one that the provider issued, which says what the request is about. It is
+// appended to sum.
+func fingerprint(sum []byte, req *http.Request, body []byte, c *contract.Contract) []byte {
 	query := req.URL.RawQuery
 	if c != nil && !c.NoKeys && c.Form != contract.Issued {
 		var u *url.URL
@@ -249,7 +309,10 @@ func fingerprint(req *http.Request, body []byte, c *contract.Contract) []byte {
 	}
 	d := newDigest("idem fingerprint 1")
 	d.field(req.Method)
-	d.field(origin(req.URL))
+	var room [128]byte
+	place := appendOrigin(room[:0], req.URL)
+	d.buf = binary.BigEndian.AppendUint64(d.buf, uint64(len(place)))
+	d.buf = append(d.buf, place...)
 	d.field(req.URL.EscapedPath())
 	d.field(query)
 	if host := otherHost(req); strings.EqualFold(host, req.URL.Host) {
@@ -261,7 +324,7 @@ func fingerprint(req *http.Request, body []byte, c *contract.Contract) []byte {
 	if c != nil {
 		d.headers(req.Header, c.ScopeHeaders)
 	}
-	return d.sum()
+	return d.sum(sum)
 }
 
 // otherHost is the Host header where it is not the URL's.
@@ -279,7 +342,7 @@ func adoptedIdentity(scope string, req *http.Request, key string, c *contract.Co
 	d.field(origin(req.URL))
 	d.field(key)
 	d.headers(req.Header, c.ScopeHeaders)
-	return d.sum()
+	return d.sum(nil)
 }
 
 const saltSize = 16

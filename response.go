@@ -38,18 +38,26 @@ func (a *answer) give(req *http.Request, x *exchange) (*http.Response, error) {
 	if a.resp == nil {
 		return nil, a.err
 	}
+	g := &given{marked: answered{result: a.result, call: x.call, contract: x.contract}}
 	resp := a.resp
 	if !a.open {
-		copied := *a.resp
-		copied.Header, copied.Trailer = a.resp.Header.Clone(), a.resp.Trailer.Clone()
+		g.resp = *a.resp
+		g.resp.Header, g.resp.Trailer = a.resp.Header.Clone(), a.resp.Trailer.Clone()
 		if a.resp.Body != http.NoBody || a.broken != nil {
-			copied.Body = newKeptBody(a.body, a.broken)
+			g.body.take(a.body, a.broken)
+			g.resp.Body = &g.body
 		}
-		resp = &copied
+		resp = &g.resp
 	}
-	marked := &answered{result: a.result, call: x.call, contract: x.contract}
-	resp.Request = req.WithContext(context.WithValue(req.Context(), answerKey{}, marked))
+	resp.Request = req.WithContext(context.WithValue(req.Context(), answerKey{}, &g.marked))
 	return resp, nil
+}
+
+// given is what one caller gets of an answer, in one piece of memory.
+type given struct {
+	resp   http.Response
+	body   keptBody
+	marked answered
 }
 
 // keptBody is a body that was read before.
@@ -59,10 +67,9 @@ type keptBody struct {
 	closed atomic.Bool
 }
 
-func newKeptBody(body []byte, end error) *keptBody {
-	b := &keptBody{end: end}
+func (b *keptBody) take(body []byte, end error) {
+	b.end = end
 	b.Reset(body)
-	return b
 }
 
 func (b *keptBody) Read(p []byte) (int, error) {
@@ -214,6 +221,8 @@ func (t *Transport) buffered(resp *http.Response) *http.Response {
 		err = io.ErrUnexpectedEOF
 	}
 	resp.Body.Close()
-	resp.Body = newKeptBody(body, err)
+	kept := &keptBody{}
+	kept.take(body, err)
+	resp.Body = kept
 	return resp
 }

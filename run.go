@@ -76,7 +76,7 @@ func (s *sweep) run() error {
 		}
 		failures++
 		wait := s.t.Retry.backoff(failures)
-		s.t.log().LogAttrs(s.ctx, slog.LevelError, "the journal failed, nothing is resumed for now",
+		s.t.journalFailed(s.ctx, "the journal failed, nothing is resumed for now",
 			slog.String("err", err.Error()), slog.Duration("wait", wait))
 		sleep(s.going, wait)
 	}

@@ -116,16 +116,19 @@ const (
 // splitHeader divides the caller's header into what is stored and the names of
 // what is withheld; the key's own header is neither.
 func splitHeader(req *http.Request, keyHeader string, secrets []string) (stored http.Header, withheld []string) {
-	stored = make(http.Header, len(req.Header))
 	for name, values := range req.Header {
 		switch {
 		case keyHeader != "" && strings.EqualFold(name, keyHeader):
 		case isSecret(name, secrets):
 			withheld = append(withheld, name)
 		default:
-			stored[name] = slices.Clone(values)
+			if stored == nil {
+				stored = make(http.Header, len(req.Header))
+			}
+			stored[name] = values
 		}
 	}
+	ownValues(stored)
 	if req.URL.User != nil {
 		withheld = append(withheld, userInfo)
 	}

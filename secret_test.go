@@ -25,6 +25,7 @@ func TestNamesOfSecretParameters(t *testing.T) {
 	for _, name := range []string{
 		"Idempotency-Key", "X-Idempotency-Key", "idempotencyKey", "idempotence_key", "customer", "design", "signal", "pinned", "Accept", "passage", "spin",
 		"", "é", "[]", "a-b_c.d",
+		"Accept-Encoding", "Cache-Control", "Connection", "Content-Length", "Content-Type", "Date", "Request-Id", "Server", "User-Agent", "Vary",
 	} {
 		assert.False(t, isSecret(name, nil), name)
 	}

@@ -169,7 +169,7 @@ func (s *sweep) begin(in Intent) {
 		return
 	}
 	to, now := destination(in), s.t.clock.Now()
-	g := s.t.gates.of(to, now)
+	g := s.t.gates.of([]byte(to), now)
 	for s.runningAt(to) >= sweepPerGate {
 		if s.steady {
 			s.giveBack(in, g.busy(now, in, s.t.Retry), skippedBusy)

@@ -102,13 +102,15 @@ type Transport struct {
 	CrashPoint func(point string)
 	// Observer is told what happens. nil means nobody.
 	Observer *Observer
-	// Logger gets what a person should see. nil means silent.
+	// Logger gets what a person should see; of a journal that fails, once a
+	// second. nil means silent.
 	Logger *slog.Logger
 
 	setup   sync.Once
 	invalid error
 	flights flights
 	gates   gates
+	reports reports
 	woken   chan struct{} // tells a Run that something may be due
 
 	listeners atomic.Int32 // living clients with an OnSettled
@@ -256,8 +258,10 @@ func (t *Transport) log() *slog.Logger {
 	if t.Logger != nil {
 		return t.Logger
 	}
-	return slog.New(slog.DiscardHandler)
+	return unheard
 }
+
+var unheard = slog.New(slog.DiscardHandler)
 
 func closeBody(req *http.Request) {
 	if req.Body != nil {
@@ -326,13 +330,13 @@ func (t *Transport) send(ctx context.Context, req *http.Request, x *exchange) se
 		timer = time.AfterFunc(limit, func() { cancel(errAttemptTimeout) })
 		defer timer.Stop()
 	}
-	trace := wire{sent: x.sent, pass: t.CrashPoint}
+	trace, marked := &x.now.wire, &x.now.marked
+	trace.sent, trace.pass = x.sent, t.CrashPoint
 	if req.Body == http.NoBody {
 		trace.unseen = func() { cancel(errSentAgain) }
 	}
-	marked := &attemptContext{Context: own, claim: claim{
-		header: x.in.Place.Header, key: x.in.Place.Format(x.in.Key), method: req.Method, url: req.URL,
-	}}
+	marked.Context = own
+	marked.claim = claim{header: x.in.Place.Header, key: x.in.Place.Format(x.in.Key), method: req.Method, url: req.URL}
 	if t.silent.Load() && t.silent.Swap(false) {
 		t.CloseIdleConnections()
 	}

@@ -196,7 +196,7 @@ func (v *vector) end(t *testing.T, resumed, left bool) vectorDeed {
 	verdict.wait = askedWait(sent.header, s.c, sent.at)
 	v.asks, v.decided = verdict.wait > 0 || s.c.MinDelay > 0, verdict.decision
 	done := Attempt{Number: x.in.Attempts, Phase: sent.phase, StatusCode: sent.status, Decision: verdict.decision}
-	if a := x.next(sent, verdict, done); a != nil {
+	if a := x.next(sent, verdict, &done); a != nil {
 		if verdict.decision == "redirect" && !s.slate.row.State.Final() && s.slate.row.State != StateHeld {
 			return s.hopped(a, first)
 		}

@@ -41,6 +41,7 @@ var rows = []row{
 	{"allocs", (*run).addedAllocations},
 	{"growth", (*run).growth},
 	{"worst", (*run).worstCommit},
+	{"fair", (*run).fairness},
 	{"bytes", (*run).bytesPerOperation},
 	{"memory", (*run).memory},
 }

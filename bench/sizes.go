@@ -219,16 +219,10 @@ func (r *run) reads(journal *idem.SQLiteJournal) error {
 
 // openAfterKill times Open after a process was killed while it wrote.
 func (r *run) openAfterKill(path string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	var opens []float64
 	for range r.rounds {
-		child := exec.Command(self)
-		child.Env = append(os.Environ(), "IDEM_BENCH_WRITER="+path)
-		child.Stderr = os.Stderr
-		if err := child.Start(); err != nil {
+		child, err := writer(path)
+		if err != nil {
 			return err
 		}
 		time.Sleep(r.round) // it writes for so long; nothing depends on how much
@@ -246,6 +240,43 @@ func (r *run) openAfterKill(path string) error {
 	}
 	r.report("open after kill -9", opens, "ms", 10, true)
 	return nil
+}
+
+// writer starts a process that writes to a journal until it is killed.
+func writer(path string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	child := exec.Command(self)
+	child.Env = append(os.Environ(), "IDEM_BENCH_WRITER="+path)
+	child.Stderr = os.Stderr
+	return child, child.Start()
+}
+
+// fairness: how long one caller's intents wait while another process, with many
+// callers, writes to the same journal without a pause.
+func (r *run) fairness() (err error) {
+	path := r.scratch("idem")
+	journal, err := idem.Open(path, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, journal.Close()) }()
+	child, err := writer(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = child.Process.Kill()
+		_ = child.Wait() // it was killed
+	}()
+	var tails []float64
+	err = r.compare(1, func(loads []load) {
+		tails = append(tails, float64(loads[0].quantile(0.99).Microseconds())/1e3)
+	}, subject{"idem", func(n int64) error { return r.begin(journal, n) }})
+	r.report("p99 of an intent, another process writing without a pause", tails, "ms", 100, true)
+	return err
 }
 
 // write is the process that is killed.

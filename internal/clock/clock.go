@@ -19,15 +19,16 @@ func (c *Clock) Start() { c.start = time.Now() }
 
 // Now is the time, in UTC and without a monotonic reading.
 func (c *Clock) Now() time.Time {
-	wall := time.Now
+	read := time.Now()
+	now := read
 	if c.Wall != nil {
-		wall = c.Wall
+		now = c.Wall()
 	}
-	now := wall().Round(0).UTC()
+	now = now.Round(0).UTC()
 	if c.start.IsZero() {
 		return now
 	}
-	if steady := c.start.Add(time.Since(c.start)).Round(0).UTC(); steady.After(now) { // Since does not see the wall
+	if steady := c.start.Add(read.Sub(c.start)).Round(0).UTC(); steady.After(now) { // Sub does not see the wall
 		return steady
 	}
 	return now

@@ -36,8 +36,8 @@ const failed = "--- FAIL"
 var mutants = []mutant{
 	{
 		name: "mint in the loop", promise: "P2: one key", file: "build.go",
-		old:     "setHeader(req.Header, header, x.in.Place.Format(x.in.Key))",
-		new:     "key, _ := mintKey(); setHeader(req.Header, header, x.in.Place.Format(key))",
+		old:     "x.now.key[0] = x.in.Place.Format(x.in.Key)",
+		new:     "x.now.key[0] = x.in.Place.Format(mintKey())",
 		command: test("O12|O15|O38|O55|EverySecondAnswerLost"), evidence: failed,
 	},
 	{
@@ -67,7 +67,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "fresh bytes instead of the stored ones", promise: "P3: same bytes", file: "build.go",
-		old: "req.Body = io.NopCloser(bytes.NewReader(stored.Body))", new: "req.Body = io.NopCloser(bytes.NewReader(append(bytes.Clone(stored.Body[1:]), byte(x.in.Attempts))))",
+		old: "t.body.Reset(stored.Body)", new: "t.body.Reset(append(append([]byte{}, stored.Body[1:]...), byte(x.in.Attempts)))",
 		command: test("O15|O57"), evidence: failed,
 	},
 	{

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"time"
+
+	lib "modernc.org/sqlite/lib"
 )
 
 // Group commit. Whoever finds the writer's token free takes it, takes what
@@ -269,10 +271,15 @@ func (s *Store) write(batch []*item) error {
 }
 
 // failed undoes a batch in which an item's statement failed. If that was the
-// item's own fault, the others are written without it, each by itself.
+// item's own fault, or that of the row that it is about, the others are written
+// without it, each by itself.
 func (s *Store) failed(t *transaction, batch []*item, culprit *item, err error) error {
 	t.undo()
-	if _, undone := s.writer.exec(rollback); undone != nil || !harmless(err) {
+	_, undone := s.writer.exec(rollback)
+	damaged := code(err) == lib.SQLITE_CORRUPT
+	if damaged { // then the engine has rolled it back already
+		s.discardWriter()
+	} else if undone != nil || !harmless(err) {
 		s.discardWriter()
 		s.fail(batch, fmt.Errorf("%w: %w", ErrNothingWritten, errors.Join(err, undone)))
 		return err
