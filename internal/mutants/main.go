@@ -90,6 +90,16 @@ var mutants = []mutant{
 		old: "	case g.budget < 1:", new: "	case false:",
 		command: test("TestRunKeepsToTheRetryBudget"), evidence: failed,
 	},
+	{
+		name: "a credential of the query is stored", promise: "P13: no secrets", file: "describe.go",
+		old: `if target.RawQuery != "" && !t.seals() {`, new: "if false {",
+		command: test("TestO03_Marks|TestWithheldQuery"), evidence: failed,
+	},
+	{
+		name: "headers go along to another origin", promise: "P13: no secrets", file: "redirect.go",
+		old: "away := req.URL == nil || origin(req.URL) != origin(first.URL)", new: "away := false",
+		command: test("TestO03_Marks|TestRedirectsLeave"), evidence: failed,
+	},
 }
 
 func main() {
