@@ -271,17 +271,24 @@ func (s *Store) write(batch []*item) error {
 }
 
 // failed undoes a batch in which an item's statement failed. If that was the
-// item's own fault, or that of the row that it is about, the others are written
-// without it, each by itself.
+// item's own fault, or of the row that a caller is about, the others are written
+// without it, each by itself. While the end of an operation cannot be stored,
+// nothing is: else more would be begun, and not ended either.
 func (s *Store) failed(t *transaction, batch []*item, culprit *item, err error) error {
 	t.undo()
 	_, undone := s.writer.exec(rollback)
-	damaged := code(err) == lib.SQLITE_CORRUPT
+	damaged := code(err) == lib.SQLITE_CORRUPT && !culprit.posted
 	if damaged { // then the engine has rolled it back already
 		s.discardWriter()
 	} else if undone != nil || !harmless(err) {
 		s.discardWriter()
-		s.fail(batch, fmt.Errorf("%w: %w", ErrNothingWritten, errors.Join(err, undone)))
+		err = errors.Join(err, undone)
+		s.fail(batch, fmt.Errorf("%w: %w", ErrNothingWritten, err))
+		if culprit.alone && culprit.posted { // those who wait are not in its batch
+			s.mu.Lock()
+			s.refuse(err)
+			s.mu.Unlock()
+		}
 		return err
 	}
 	if len(batch) > 1 {

@@ -90,3 +90,29 @@ func TestDamagedIndexDoesNotHurtABatch(t *testing.T) {
 	s.handOver(nil)
 	calls.Wait()
 }
+
+// Whoever waits while what was posted cannot be written is told so at once, also
+// where that is tried by itself.
+func TestWhoWaitsForWhatCannotBeWrittenIsTold(t *testing.T) {
+	s := mustOpen(t, filepath.Join(t.TempDir(), "x.db"))
+	row, _, err := s.Begin(t.Context(), newRow("a"))
+	require.NoError(t, err)
+	s.mu.Lock()
+	s.busy = true // until all of them wait
+	s.mu.Unlock()
+	_, err = s.Update(t.Context(), row.succeeds(), false)
+	require.NoError(t, err)
+	var call sync.WaitGroup
+	call.Go(func() { _, _, err = s.Begin(t.Context(), newRow("b")) })
+	for waiting := 0; waiting < 1; runtime.Gosched() {
+		s.mu.Lock()
+		waiting = len(s.queue)
+		s.mu.Unlock()
+	}
+	s.posted[0].alone = true
+	s.failNext(t, updateStatus, false)
+	s.handOver(nil)
+	call.Wait()
+	require.ErrorIs(t, err, ErrNothingWritten)
+	assert.Equal(t, succeeded, s.lookUp(t, "a").State)
+}
