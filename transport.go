@@ -35,7 +35,8 @@ import (
 // A journaled request is sent from what is stored of it: with a Content-Length,
 // never chunked, and without its GetBody and Cancel; the hop of a 307 or 308 too.
 // Request trailers, a change of protocol (Upgrade), an opaque URL, and a redirect
-// to another origin are refused. Its answer, unless it streams, is read whole
+// to another origin are refused. Where an answer sends http.Client there with a
+// GET, that goes without the caller's headers and without a Referer. Its answer, unless it streams, is read whole
 // first, so that its trailers are there before the body is.
 //
 // Set the fields before first use and do not change them after it. The zero
