@@ -14,7 +14,7 @@ import (
 // their first letter, so that a name is read once.
 var (
 	secretParts = [26][]string{
-		'a' - 'a': {"auth", "assertion"},
+		0:         {"auth", "assertion"}, // a
 		'b' - 'a': {"bearer"},
 		'c' - 'a': {"cookie", "credential"},
 		'h' - 'a': {"hmac"},

@@ -36,8 +36,9 @@ import (
 // never chunked, and without its GetBody and Cancel; the hop of a 307 or 308 too.
 // Request trailers, a change of protocol (Upgrade), an opaque URL, and a redirect
 // to another origin are refused. Where an answer sends http.Client there with a
-// GET, that goes without the caller's headers and without a Referer. Its answer, unless it streams, is read whole
-// first, so that its trailers are there before the body is.
+// GET, that goes without the caller's headers and without a Referer. The answer
+// of a journaled request, unless it streams, is read whole first, so that its
+// trailers are there before the body is.
 //
 // Set the fields before first use and do not change them after it. The zero
 // Transport journals nothing: a request that would need the journal is refused.
