@@ -243,4 +243,3 @@ func TestBackupOfADamagedJournal(t *testing.T) {
 	assert.NoFileExists(t, path+".again")
 	_ = j.Close()
 }
-

@@ -96,8 +96,9 @@ type exportLine struct {
 }
 
 type exportRequest struct {
-	Host   exportText   `json:"host,omitempty"`
-	Header exportHeader `json:"header,omitempty"`
+	Host    exportText   `json:"host,omitempty"`
+	Header  exportHeader `json:"header,omitempty"`
+	NotKept bool         `json:"body_not_kept,omitempty"`
 	exportBody
 }
 
@@ -162,7 +163,10 @@ func lineOf(x *sqlite.Exported) *exportLine {
 		_ = json.Unmarshal([]byte(r.Withheld), &line.Withheld)
 	}
 	if q := r.Request; q != nil {
-		line.Request = &exportRequest{Host: exportText(q.Host), Header: headerOf(q.Header), exportBody: bodyOf(q.Body)}
+		line.Request = &exportRequest{Host: exportText(q.Host), Header: headerOf(q.Header), NotKept: q.BodyNotKept}
+		if !q.BodyNotKept {
+			line.Request.exportBody = bodyOf(q.Body)
+		}
 	}
 	if o := r.Outcome; o != nil {
 		line.Outcome = &exportOutcome{

@@ -243,4 +243,3 @@ func (s *failingOpener) Open(key string, sealed, associated []byte) ([]byte, err
 	}
 	return s.Sealer.Open(key, sealed, associated)
 }
-

@@ -40,6 +40,15 @@ type SQLiteOptions struct {
 	// journal needs one (else [ErrSealed]); what it held before stays as it is.
 	// nil means that all is stored in clear text.
 	Sealer Sealer
+	// NoRequestBodies keeps request bodies out of the files, for those who may
+	// not store them. What a call leaves open can then be sent by another call
+	// of the operation only, with the same request: Resume holds it
+	// ([HoldBodyNotKept]), and Prepare is refused. False means that they are kept.
+	NoRequestBodies bool
+	// NoResponseBodies keeps the bodies of answers out: a later call of a final
+	// operation is told how it ended, and [ErrNotKept]. False means that they are
+	// kept, up to Transport.MaxResponseBody.
+	NoResponseBodies bool
 }
 
 // SQLiteJournal is a [Journal] in one SQLite file. It is safe for concurrent
@@ -73,6 +82,7 @@ func Open(path string, opts *SQLiteOptions) (*SQLiteJournal, error) {
 	}
 	store, err := sqlite.Open(path, sqlite.Options{
 		MustExist: o.MustExist, SyncOutcomes: o.SyncOutcomes, PruneAfter: o.PruneAfter, Sealer: o.Sealer,
+		NoRequestBodies: o.NoRequestBodies, NoResponseBodies: o.NoResponseBodies,
 	})
 	if err != nil {
 		return nil, &storeError{text: fmt.Sprintf("open %q", path), err: err, is: []error{ErrJournal}}
@@ -393,9 +403,22 @@ func rowOf(in *Intent) (*sqlite.Row, error) {
 		r.Withheld = string(b)
 	}
 	if q := in.Request; q != nil {
-		r.Request = &sqlite.Request{Target: q.URL, Host: q.Host, Header: sqlite.EncodeHeader(q.Header), Body: q.Body}
+		r.Request = requestOf(q)
+		if in.Place.Pointer != "" || in.Place.Param != "" {
+			r.Rekeyed = func(key string) (*sqlite.Request, error) {
+				rekeyed, err := q.rekeyed(in.Place, key)
+				if err != nil {
+					return nil, err
+				}
+				return requestOf(rekeyed), nil
+			}
+		}
 	}
 	return r, nil
+}
+
+func requestOf(q *StoredRequest) *sqlite.Request {
+	return &sqlite.Request{Target: q.URL, Host: q.Host, Header: sqlite.EncodeHeader(q.Header), Body: q.Body}
 }
 
 func statusOf(in *Intent) sqlite.Status {

@@ -241,4 +241,3 @@ func makePrivate(path string) error {
 	}
 	return errors.Join(f.Chmod(0o600), f.Close())
 }
-

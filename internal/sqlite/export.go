@@ -318,6 +318,7 @@ func (x *Exported) scan(values []driver.Value, g *sealing) {
 	}
 	x.unseal(g)
 	if q := r.Request; q != nil {
+		q.sayNotKept()
 		if _, err := DecodeHeader(q.Header); err != nil {
 			x.damaged("request", nil)
 		}

@@ -46,6 +46,8 @@ type Options struct {
 	PruneAfter   time.Duration // of settled rows
 	Sealer       Sealer        // nil: nothing is sealed
 
+	NoRequestBodies, NoResponseBodies bool // they are not written
+
 	statfs func(dir string) (uint32, error) // nil: the system's
 }
 
