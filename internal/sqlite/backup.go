@@ -29,7 +29,7 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 		return err
 	}
 	defer leave()
-	target, err := freePath(path)
+	target, err := freePath(path, s.place())
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -70,9 +70,12 @@ func (s *Store) longRead(ctx context.Context) (_ context.Context, leave func(), 
 
 // freePath is the path without links, if nothing is there that would be taken
 // for the copy or for a part of it.
-func freePath(path string) (string, error) {
+func freePath(path string, place place) (string, error) {
 	target, _, err := locate(path)
 	if err != nil {
+		return "", err
+	}
+	if err := place.checkDirectory(filepath.Dir(target)); err != nil {
 		return "", err
 	}
 	for _, side := range []string{"", "-wal", "-shm", "-journal"} {
