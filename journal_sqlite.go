@@ -64,7 +64,9 @@ var _ Journal = (*SQLiteJournal)(nil)
 // with a folder path-owners beside it. What cannot work fails here: an empty
 // path, a missing or unwritable directory, a network filesystem, a file that is
 // empty, foreign or of a newer schema. Errors match [ErrJournal]; a file that
-// must exist and does not matches [fs.ErrNotExist] too. nil opts means the
+// must exist and does not matches [fs.ErrNotExist] too. A link in place of the
+// file or of one beside it, another user's file, and a directory in which
+// everybody may replace files match [fs.ErrPermission]. nil opts means the
 // defaults. Close the journal to make what was posted durable.
 //
 // The file, its -wal and its -shm belong together; copy none of them while the
