@@ -105,10 +105,11 @@ func TestOpenRefusesLinks(t *testing.T) {
 			}
 		}
 	}
-	dir := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "test.db-shm"), 0o700))
-	_, err := Open(filepath.Join(dir, "test.db"), nil)
-	require.ErrorContains(t, err, "it is a directory")
+	path := tempJournal(t)
+	require.NoError(t, syscall.Mkfifo(path+"-wal", 0o600)) // it would be waited for
+	_, err := Open(path, nil)
+	require.ErrorIs(t, err, ErrJournal)
+	require.ErrorContains(t, err, "it is not a regular file")
 }
 
 // Where everybody may take files away and put others there, there is no journal.

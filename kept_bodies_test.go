@@ -203,6 +203,18 @@ func TestHeldForItsBody(t *testing.T) {
 	require.Zero(t, count(t, path, `SELECT count(*) FROM outcome WHERE length(body) > 0`))
 }
 
+// An unnamed one is held for that: no call can mean it.
+func TestUnnamedWithoutItsBody(t *testing.T) {
+	j := mustOpen(t, tempJournal(t), noBodies())
+	in := mustBegin(t, j, newIntent(""))
+	in.State, in.Doubt, in.Claimed = StateUnknown, true, false
+	mustUpdate(t, j, in, nil, true)
+	due, _, err := j.ClaimDue(t.Context(), testNow, Filter{Name: "main"})
+	require.NoError(t, err)
+	require.Len(t, due, 1)
+	require.Equal(t, HoldUnnamed, due[0].HoldReason)
+}
+
 // What has no body is kept as it is: nothing of one is there.
 func TestEmptyBodiesAreKept(t *testing.T) {
 	path := tempJournal(t)

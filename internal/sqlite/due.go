@@ -169,7 +169,7 @@ func (d *dueOp) claim(t *transaction, e dueRow) error {
 	}
 	reason := r.mustHold()
 	if reason == "" && r.lacksBody() {
-		reason = holdBodyNotKept
+		reason = r.lacking()
 	}
 	switch {
 	case final(r.State):

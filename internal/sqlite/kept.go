@@ -12,7 +12,10 @@ import (
 // not kept. To who does not know of it the header is damaged.
 const notKeptHeader = 3
 
-const holdBodyNotKept = "body_not_kept"
+const (
+	holdBodyNotKept = "body_not_kept"
+	holdUnnamed     = "unnamed"
+)
 
 var errPrepared = errors.New("what is prepared is sent from the journal, which keeps no request bodies (SQLiteOptions.NoRequestBodies)")
 
@@ -42,6 +45,14 @@ func (q *Request) sayNotKept() {
 // lacksBody reports a request that cannot be sent from the journal.
 func (r *Row) lacksBody() bool { return r.Request != nil && r.Request.BodyNotKept }
 
+// lacking is why such a row is held: of an unnamed one no call can go on.
+func (r *Row) lacking() string {
+	if r.Operation == "" && r.Adopted == nil {
+		return holdUnnamed
+	}
+	return holdBodyNotKept
+}
+
 // keepsNoAnswer takes the body from an outcome that is to be written.
 func (s *Store) keepsNoAnswer(c *Change) {
 	if s.opts.NoResponseBodies && c.Outcome != nil && len(c.Outcome.Body) > 0 {
@@ -54,7 +65,7 @@ func (s *Store) keepsNoAnswer(c *Change) {
 // goesOn reports whether a held row was held only for want of what this call
 // has.
 func (b *beginOp) goesOn(got *Row) bool {
-	return got.HoldReason == holdBodyNotKept && b.want.Request != nil
+	return got.HoldReason == holdBodyNotKept && b.want.Request != nil && got.lacksBody()
 }
 
 // complete gives a row that has no request, or not its body, that of this call:

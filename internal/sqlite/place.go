@@ -53,10 +53,8 @@ func (p place) own(path string, directory, private bool) error {
 		return bare(err)
 	case info.Mode()&fs.ModeSymlink != 0:
 		return unsafePlace(fmt.Sprintf("%q is a symbolic link, which may lead to another's file: give the path that it leads to", name))
-	case directory && !info.IsDir():
-		return fmt.Errorf("%q is not a directory", name)
-	case !directory && info.IsDir():
-		return fmt.Errorf("%q: it is a directory", name)
+	case directory != info.IsDir(): // in the way, as whoever needs the name will say
+		return nil
 	case !directory && !info.Mode().IsRegular():
 		return fmt.Errorf("%q: it is not a regular file", name)
 	}
@@ -71,10 +69,14 @@ func (p place) own(path string, directory, private bool) error {
 
 // makeOwn gives a path its mode, which not every filesystem keeps.
 func makeOwn(path string, mode fs.FileMode) error {
-	if err := os.Chmod(path, mode); err != nil {
-		return bare(err)
+	err := os.Chmod(path, mode)
+	var info fs.FileInfo
+	if err == nil {
+		info, err = os.Lstat(path)
 	}
-	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) { // SQLite has removed it meanwhile
+		return nil
+	}
 	if err != nil {
 		return bare(err)
 	}

@@ -32,7 +32,7 @@ func (p place) checkDirectory(dir string) error {
 		return nil
 	}
 	if info.Mode()&fs.ModeSticky == 0 {
-		return unsafePlace("everybody may replace files in its directory (it is world-writable, without the sticky bit)")
+		return unsafePlace("everybody may replace files in its directory (it is world-writable, without the sticky bit): make a directory of mode 0700 for it, in there")
 	}
 	if uid, known := p.owner(info); known && uid != 0 && uid != p.user() {
 		return unsafePlace(fmt.Sprintf("its directory is world-writable and belongs to user %d, who may replace files in it", uid))
