@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // unsafePlace is why a journal is not kept where it is: somebody else could read
@@ -41,7 +42,7 @@ func (p place) check(path, folder string, private bool) error {
 // own checks one path, if anything is there. It is never opened: see inspect.
 func (p place) own(path string, directory, private bool) error {
 	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENAMETOOLONG) {
 		return nil
 	}
 	name, mode := filepath.Base(path), fs.FileMode(0o600)
