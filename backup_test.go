@@ -17,7 +17,7 @@ import (
 )
 
 // backups are the ways to copy a journal that is in use: its three files between
-// two writes, by another program, and SQLite's own way.
+// two writes, by another program, SQLite's own way, and ours.
 var backups = map[string]func(d *damage, to string){
 	"three files": func(d *damage, to string) {
 		require.NoError(d, damageLife{Copy: to}.command(d, d.path).Run())
@@ -27,6 +27,9 @@ var backups = map[string]func(d *damage, to string){
 			_, err := db.Exec(`VACUUM INTO ?`, to)
 			require.NoError(d, err)
 		})
+	},
+	"Backup": func(d *damage, to string) {
+		require.NoError(d, d.journal.Backup(d.Context(), to))
 	},
 }
 

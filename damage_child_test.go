@@ -201,18 +201,25 @@ func (l damageLife) command(d *damage, path string) *exec.Cmd {
 
 const damageUser = 65534
 
-// given makes all of it the other user's.
+// given makes all of it the other user's, until this one opens it.
 func (d *damage) given() {
 	d.Helper()
 	if os.Geteuid() != 0 {
 		return
 	}
 	require.NoError(d, os.Chmod(filepath.Dir(d.dir), 0o755))
+	d.owned(damageUser)
+	d.lent = true
+}
+
+// owned makes all of it that user's.
+func (d *damage) owned(user int) {
+	d.Helper()
 	require.NoError(d, filepath.WalkDir(d.dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		return os.Chown(path, damageUser, damageUser)
+		return os.Chown(path, user, user)
 	}))
 }
 

@@ -46,7 +46,7 @@ func damagePlaces() []damageRow {
 			undo := below("link.db")(d)
 			require.NoError(d, os.Symlink("nowhere.db", d.path))
 			return undo
-		}, refused: "follow the link", check: nothingMade},
+		}, refused: "is a symbolic link", check: nothingMade},
 		{name: "a directory where -wal goes", closed: true, harm: inTheWay("-wal"), refused: "must be writable"},
 		{name: "a directory where -shm goes", closed: true, harm: inTheWay("-shm"), refused: "must be writable"},
 		{name: "missing, and it must exist", harm: below("other.db"), check: func(d *damage) {

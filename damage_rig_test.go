@@ -213,6 +213,7 @@ type damage struct {
 	held      map[string]bool // by the damage: a person must decide
 	gone      map[string]bool // with the damage, which DESIGN.md does not promise to survive
 	fresh     []string        // operations that were made after the damage
+	lent      bool            // to another user
 }
 
 // newDamage is one whose files are still to be made.
@@ -227,6 +228,10 @@ func newDamage(t *testing.T, m *damageTemplate) *damage {
 
 // open opens the journal.
 func (d *damage) open() error {
+	if d.lent {
+		d.owned(os.Geteuid())
+		d.lent = false
+	}
 	journal, err := idem.Open(d.path, nil)
 	if err != nil {
 		return err

@@ -24,6 +24,8 @@ func (c *Client) Release(ctx context.Context, seen Intent, by, note string) (Int
 		switch {
 		case seen.State != StateHeld:
 			return "it is not held"
+		case seen.HoldReason == HoldBodyNotKept:
+			return "the journal has no body to send; a call with the same request goes on as it is"
 		case seen.Doubt && !keyed(seen, rules):
 			return "an attempt may have executed, and this client's Transport.Contracts has no contract by which the server honours keys: use the application's own, or resolve it"
 		case seen.Doubt && !now.Before(lastSend(seen, rules)):

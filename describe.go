@@ -208,6 +208,21 @@ func (x *exchange) giveKey(target **url.URL, body *[]byte) (err error) {
 	return err
 }
 
+// rekeyed is the request with another key in its URL or body.
+func (q *StoredRequest) rekeyed(place contract.Place, key string) (*StoredRequest, error) {
+	target, err := parseStored(q.URL)
+	if err != nil {
+		return nil, errors.New("the URL cannot be read")
+	}
+	next := *q
+	target, next.Body, err = place.Put(target, firstValue(q.Header, "Content-Type"), q.Body, key)
+	if err != nil {
+		return nil, err
+	}
+	next.URL = storedURL(target)
+	return &next, nil
+}
+
 // newKey is the key of a new generation: random, or what Transport.Key derives
 // for a named operation.
 func (x *exchange) newKey() (string, error) {

@@ -94,6 +94,9 @@ func (x *exchange) conclude(in Intent, v verdict, done *Attempt, s sent) *answer
 	recorded, err := x.record(next, done, mustSync(next, x.contract, v, now))
 	a := &x.answers
 	*a = answer{resp: s.resp, body: s.body, broken: s.broken, open: s.open, left: s.left}
+	if s.hop {
+		a.request = x.in.Request
+	}
 	if err != nil {
 		return x.withoutRecord(a, next, s, v, err)
 	}

@@ -152,6 +152,7 @@ var holdText = map[HoldReason]string{
 	HoldUnnamed:          "it has no operation name, so the caller may have issued it again under another key; set Transport.ResumeUnnamed only if that never happens",
 	HoldNoContract:       "the server is not known to honour idempotency keys, so sending again could execute twice; if it does honour them, say so with a contract (contract.Keyed) for the next operation",
 	HoldNotKept:          "the answer was handed over but did not end cleanly; look at the provider's side, then decide",
+	HoldBodyNotKept:      "the journal keeps no request bodies; call the operation with the same request, which goes on under the same key, or look at the provider's side and decide",
 	HoldRedirect:         "it was answered by a redirect that proves nothing; look at the provider's side, then decide",
 	HoldUnsettlingAnswer: "the last answer is a refusal that does not say what became of an earlier attempt; look at the provider's side, then decide",
 	HoldCopied:           "the journal is a copy or a restored backup; make sure that only one is in use, then decide",

@@ -130,7 +130,7 @@ func (x *exchange) attempts() *answer {
 		return a
 	}
 	if x.in.Request == nil {
-		return x.end("request_not_kept", errors.New("its stored request was pruned: call the operation with its request"))
+		return x.end("request_not_kept", errors.New("its request was pruned, or its body never stored: call the operation with its request"))
 	}
 	for {
 		if a := x.admit(); a != nil {

@@ -14,11 +14,12 @@ import (
 
 // Export writes every row to w, oldest first, as one JSON object a line. It is
 // for looking at a journal with other tools, and for saving what a damaged one
-// still has. Nothing reads the lines back; a copy that works as a journal is
-// made with VACUUM INTO.
+// still has. Nothing reads the lines back: it is no backup, which
+// [SQLiteJournal.Backup] makes.
 //
-// Treat what is written as you treat the journal: bodies of requests and
-// answers are in it, in base64, as "body_encoding" beside them says. What was
+// What is written is in clear text, of a sealed journal too, as far as its
+// Sealer has the keys: bodies of requests and answers are in it, in base64, as
+// "body_encoding" beside them says. What was
 // withheld from the journal, such as a header with credentials, is named in
 // "withheld" and no more, and URLs are without user info and query, as [Intent]
 // shows them. Instants are in RFC 3339 and UTC, and
@@ -30,7 +31,9 @@ import (
 // "status", "request", "outcome" (the answer's status and header), "answer"
 // (its body), "attempts". Where nothing tells which rows there were, one line
 // has "rows" there, and the IDs "from" and "to"; without "to" nothing is known
-// of what follows. That there were such lines, and how many, is an error at the
+// of what follows. What is sound as far as one can tell, and sealed under a key
+// that the Sealer does not have, is named by the same words in "sealed" instead,
+// and is no error. That there were damaged lines, and how many, is an error at the
 // end, after all others were written; it matches [ErrJournal].
 //
 // Rows are read a few at a time, and between that nothing is locked, so w may
@@ -89,11 +92,13 @@ type exportLine struct {
 	From        string          `json:"from,omitempty"`
 	To          string          `json:"to,omitempty"`
 	Damaged     []string        `json:"damaged,omitempty"`
+	Sealed      []string        `json:"sealed,omitempty"`
 }
 
 type exportRequest struct {
-	Host   exportText   `json:"host,omitempty"`
-	Header exportHeader `json:"header,omitempty"`
+	Host    exportText   `json:"host,omitempty"`
+	Header  exportHeader `json:"header,omitempty"`
+	NotKept bool         `json:"body_not_kept,omitempty"`
 	exportBody
 }
 
@@ -152,21 +157,21 @@ func lineOf(x *sqlite.Exported) *exportLine {
 		Due: instant(r.Due), Wait: time.Duration(r.Wait), Expires: instant(r.Expires), Settled: instant(r.Settled),
 		By: exportText(r.By), Note: exportText(r.Note), Version: r.Version, Fingerprint: r.Fingerprint,
 		Place: exportText(r.Place), Retention: time.Duration(r.Retention), Renews: exportText(r.Renews),
-		Prepared: r.Prepared, Notify: r.Notify, Damaged: x.Damaged,
+		Prepared: r.Prepared, Notify: r.Notify, Damaged: x.Damaged, Sealed: x.Sealed,
 	}
 	if r.Withheld != "" { // the store has looked: it is a list of names
 		_ = json.Unmarshal([]byte(r.Withheld), &line.Withheld)
 	}
 	if q := r.Request; q != nil {
-		line.Request = &exportRequest{Host: exportText(q.Host), Header: headerOf(q.Header), exportBody: bodyOf(q.Body)}
+		line.Request = &exportRequest{Host: exportText(q.Host), Header: headerOf(q.Header), NotKept: q.BodyNotKept}
+		if !q.BodyNotKept {
+			line.Request.exportBody = bodyOf(q.Body)
+		}
 	}
 	if o := r.Outcome; o != nil {
 		line.Outcome = &exportOutcome{
 			StatusCode: o.StatusCode, RequestID: exportText(o.RequestID), Replayed: o.Replayed, Complete: o.Complete,
-			Header: headerOf(o.Header),
-		}
-		if o.Body != nil {
-			line.Outcome.exportBody = bodyOf(o.Body)
+			Header: headerOf(o.Header), exportBody: bodyOf(o.Body),
 		}
 	}
 	for _, a := range x.Attempts {
@@ -195,7 +200,7 @@ func headerOf(stored []byte) exportHeader {
 
 func bodyOf(b []byte) exportBody {
 	if b == nil {
-		b = []byte{}
+		return exportBody{}
 	}
 	return exportBody{Encoding: "base64", Body: &b}
 }

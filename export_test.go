@@ -127,9 +127,17 @@ func TestExportEnds(t *testing.T) {
 
 // Any page of the file may be lost. What is not on it is exported as it was.
 func TestExportOfADamagedFile(t *testing.T) {
-	t.Parallel()
+	for name, options := range map[string]*SQLiteOptions{"clear": nil, "sealed": sealed(t, "a")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			exportDamaged(t, options)
+		})
+	}
+}
+
+func exportDamaged(t *testing.T, options *SQLiteOptions) {
 	path := tempJournal(t)
-	j, err := Open(path, nil)
+	j, err := Open(path, options)
 	require.NoError(t, err)
 	const rows = 45
 	for i := range rows {
@@ -149,7 +157,7 @@ func TestExportOfADamagedFile(t *testing.T) {
 		broken := bytes.Clone(whole)
 		copy(broken[page*4096:], bytes.Repeat([]byte{byte(-(page & 1))}, 4096)) // 0 or 255
 		require.NoError(t, os.WriteFile(path, broken, 0o600))
-		j, err := Open(path, nil)
+		j, err := Open(path, options)
 		if err != nil { // it says so
 			require.ErrorIs(t, err, ErrJournal)
 			continue

@@ -41,7 +41,9 @@ type Journal interface {
 	// set), and one whose fingerprint is not want's.
 	//
 	// A withdrawn row whose body was pruned takes want's request when the
-	// fingerprint fits. A claimed row without an adopted key of which nothing
+	// fingerprint fits, with the row's key where that is in it. So does a row of a
+	// journal that keeps no request bodies, for this call; one that is held for it
+	// ([HoldBodyNotKept]) is pending or unknown again. A claimed row without an adopted key of which nothing
 	// can have executed (no Doubt, FirstSent zero) takes want's Credential,
 	// where want has one.
 	//
@@ -172,6 +174,7 @@ const (
 	HoldUnnamed          HoldReason = "unnamed"           // no operation name: the caller may have issued it again under another key
 	HoldNoContract       HoldReason = "no_contract"       // the server is not known to honour keys
 	HoldNotKept          HoldReason = "not_kept"          // the answer was handed over but broke, or could not be kept
+	HoldBodyNotKept      HoldReason = "body_not_kept"     // the request's body is not in the journal: a call with the same request goes on
 	HoldRedirect         HoldReason = "redirect"          // a redirect that proves nothing about the request
 	HoldUnsettlingAnswer HoldReason = "unsettling_answer" // a refusal that does not say what became of an earlier attempt
 	HoldCopied           HoldReason = "copied"            // the journal is a copy or a restored backup

@@ -40,6 +40,15 @@ type SQLiteOptions struct {
 	// journal needs one (else [ErrSealed]); what it held before stays as it is.
 	// nil means that all is stored in clear text.
 	Sealer Sealer
+	// NoRequestBodies keeps request bodies out of the files, for those who may
+	// not store them. What a call leaves open can then be sent by another call
+	// of the operation only, with the same request: Resume holds it
+	// ([HoldBodyNotKept]), and Prepare is refused. False means that they are kept.
+	NoRequestBodies bool
+	// NoResponseBodies keeps the bodies of answers out: a later call of a final
+	// operation is told how it ended, and [ErrNotKept]. False means that they are
+	// kept, up to Transport.MaxResponseBody.
+	NoResponseBodies bool
 }
 
 // SQLiteJournal is a [Journal] in one SQLite file. It is safe for concurrent
@@ -55,7 +64,9 @@ var _ Journal = (*SQLiteJournal)(nil)
 // with a folder path-owners beside it. What cannot work fails here: an empty
 // path, a missing or unwritable directory, a network filesystem, a file that is
 // empty, foreign or of a newer schema. Errors match [ErrJournal]; a file that
-// must exist and does not matches [fs.ErrNotExist] too. nil opts means the
+// must exist and does not matches [fs.ErrNotExist] too. A link in place of the
+// file or of one beside it, another user's file, and a directory in which
+// everybody may replace files match [fs.ErrPermission]. nil opts means the
 // defaults. Close the journal to make what was posted durable.
 //
 // The file, its -wal and its -shm belong together; copy none of them while the
@@ -73,6 +84,7 @@ func Open(path string, opts *SQLiteOptions) (*SQLiteJournal, error) {
 	}
 	store, err := sqlite.Open(path, sqlite.Options{
 		MustExist: o.MustExist, SyncOutcomes: o.SyncOutcomes, PruneAfter: o.PruneAfter, Sealer: o.Sealer,
+		NoRequestBodies: o.NoRequestBodies, NoResponseBodies: o.NoResponseBodies,
 	})
 	if err != nil {
 		return nil, &storeError{text: fmt.Sprintf("open %q", path), err: err, is: []error{ErrJournal}}
@@ -396,9 +408,22 @@ func rowOf(in *Intent) (*sqlite.Row, error) {
 		r.Withheld = string(b)
 	}
 	if q := in.Request; q != nil {
-		r.Request = &sqlite.Request{Target: q.URL, Host: q.Host, Header: sqlite.EncodeHeader(q.Header), Body: q.Body}
+		r.Request = requestOf(q)
+		if in.Place.Pointer != "" || in.Place.Param != "" {
+			r.Rekeyed = func(key string) (*sqlite.Request, error) {
+				rekeyed, err := q.rekeyed(in.Place, key)
+				if err != nil {
+					return nil, err
+				}
+				return requestOf(rekeyed), nil
+			}
+		}
 	}
 	return r, nil
+}
+
+func requestOf(q *StoredRequest) *sqlite.Request {
+	return &sqlite.Request{Target: q.URL, Host: q.Host, Header: sqlite.EncodeHeader(q.Header), Body: q.Body}
 }
 
 func statusOf(in *Intent) sqlite.Status {

@@ -89,6 +89,7 @@ type answered struct {
 	result   Result
 	call     *call
 	contract *contract.Contract
+	request  *StoredRequest // of a redirect that the next hop may follow; its journal may not have the body
 }
 
 func answeredFrom(resp *http.Response) *answered {

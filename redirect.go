@@ -15,7 +15,7 @@ func (t *Transport) hopExchange(req *http.Request, hop *answered) *exchange {
 	in := hop.result.Intent
 	return &exchange{
 		t: t, ctx: req.Context(), req: req, contract: hop.contract, call: hop.call,
-		want:   Intent{ID: in.ID, Scope: in.Scope, Operation: in.Operation, Fingerprint: in.Fingerprint},
+		want:   Intent{ID: in.ID, Scope: in.Scope, Operation: in.Operation, Fingerprint: in.Fingerprint, Request: hop.request},
 		hop:    &in,
 		target: req.URL, targetHost: otherHost(req),
 	}

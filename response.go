@@ -24,6 +24,8 @@ type answer struct {
 	err    *OperationError
 	result Result
 	left   bool // it ended because this caller left, which is nobody else's end
+
+	request *StoredRequest // of a redirect that may be followed: what the hop sends; else nil
 }
 
 // shareable reports whether others that wait for the same operation can have
@@ -38,7 +40,7 @@ func (a *answer) give(req *http.Request, x *exchange) (*http.Response, error) {
 	if a.resp == nil {
 		return nil, a.err
 	}
-	g := &given{marked: answered{result: a.result, call: x.call, contract: x.contract}}
+	g := &given{marked: answered{result: a.result, call: x.call, contract: x.contract, request: a.request}}
 	resp := a.resp
 	if !a.open {
 		g.resp = *a.resp

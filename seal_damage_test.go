@@ -217,7 +217,7 @@ func (x *tampering) unknownKey(in Intent, column string) bool {
 		}
 		b = b[1:]
 	}
-	return len(b) > 0 && len(b) > int(b[0]) && string(b[1:1+b[0]]) != "a"
+	return len(b) > 0 && b[0] > 0 && b[0] <= longestID && len(b) > int(b[0]) && string(b[1:1+b[0]]) != "a"
 }
 
 // noKey demands a typed error that leaves the row as it is.

@@ -100,6 +100,41 @@ var mutants = []mutant{
 		old: "away := req.URL == nil || origin(req.URL) != origin(first.URL)", new: "away := false",
 		command: test("TestO03_Marks|TestRedirectsLeave"), evidence: failed,
 	},
+	{
+		name: "a seal without its column", promise: "P13: no secrets at rest", file: "internal/sqlite/seal.go",
+		old: `"idem sealed 1", column, r.Scope`, new: `"idem sealed 1", r.Scope`,
+		command: test("TestSealedValuesAreNotSwapped"), evidence: failed,
+	},
+	{
+		name: "a plain row in a sealed journal", promise: "P13: no secrets at rest", file: "internal/sqlite/seal.go",
+		old: "if !sealed && r.ID <= g.since {", new: "if !sealed {",
+		command: test("TestSealedAnswersAreNotChanged"), evidence: failed,
+	},
+	{
+		name: "a digest to guess by", promise: "P13: no secrets at rest", file: "internal/sqlite/seal.go",
+		old: `return g.prints.Seal(nil, nil, r.Fingerprint, r.bound("fingerprint"))`, new: "return r.Fingerprint",
+		command: test("TestSealedFingerprints"), evidence: failed,
+	},
+	{
+		name: "a missing key taken for damage", promise: "P5: never forgotten", file: "internal/sqlite/seal.go",
+		old: "errors.Is(err, ErrSealed) {\n		r.noKey = err\n	} else if err != nil", new: "err != nil",
+		command: test("TestSealedUnderANewKey"), evidence: failed,
+	},
+	{
+		name: "a restored request in clear text", promise: "P13: no secrets at rest", file: "internal/sqlite/kept.go",
+		old: "q, err := t.stored(got, request)", new: "q, err := request, error(nil)",
+		command: test("TestSealedUnderANewKey"), evidence: failed,
+	},
+	{
+		name: "an empty body for one not kept", promise: "P3: same bytes", file: "internal/sqlite/due.go",
+		old: `if reason == "" && r.lacksBody() {`, new: "if false {",
+		command: test("TestKilledWithoutItsBody"), evidence: failed,
+	},
+	{
+		name: "a backup with the folder's epoch", promise: "P4: at most one effect", file: "internal/sqlite/backup.go",
+		old: `range []string{"epoch", "next"} {`, new: "range []string{} {",
+		command: test("TestBackupIsNoticed"), evidence: failed,
+	},
 }
 
 func main() {

@@ -35,20 +35,26 @@ type Folder string
 // Create makes the folder, private to the user, if it is not there.
 func (f Folder) Create() (made bool, err error) {
 	err = os.Mkdir(string(f), 0o700)
+	if err == nil {
+		return true, os.Chmod(string(f), 0o700) // whatever the umask
+	}
 	if errors.Is(err, fs.ErrExist) {
-		info, err := os.Stat(string(f))
+		info, err := os.Lstat(string(f))
 		if err == nil && !info.IsDir() {
 			err = fmt.Errorf("%q is not a directory", string(f))
 		}
 		return false, err
 	}
-	return err == nil, err
+	return false, err
 }
 
 // Setup takes the lock under which one process at a time creates, checks and
 // migrates the journal. It waits at most the given time. The caller must call
 // unlock.
 func (f Folder) Setup(wait time.Duration) (unlock func() error, err error) {
+	if err := private(filepath.Join(string(f), setupName)); err != nil {
+		return nil, fmt.Errorf("make %q: %w", setupName, err)
+	}
 	l := flock.New(filepath.Join(string(f), setupName), flock.SetPermissions(0o600))
 	for end := time.Now().Add(wait); ; time.Sleep(time.Millisecond) {
 		ok, err := l.TryLock()
@@ -62,6 +68,19 @@ func (f Folder) Setup(wait time.Duration) (unlock func() error, err error) {
 			return nil, fmt.Errorf("another process has held %q for %s", setupName, wait)
 		}
 	}
+}
+
+// private makes an empty file for this user alone, whatever the umask, if there
+// is none.
+func private(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Chmod(0o600), file.Close())
 }
 
 // Owner is one living handle.
@@ -100,7 +119,7 @@ func (f Folder) register() (*Owner, error) {
 		return nil, nil
 	}
 	if o.info, err = o.lock.Stat(); err == nil && o.Check() == nil {
-		return o, nil
+		return o, os.Chmod(o.path, 0o600) // whatever the umask
 	}
 	return nil, errors.Join(err, o.lock.Unlock())
 }

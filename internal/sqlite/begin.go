@@ -16,6 +16,9 @@ func (s *Store) Begin(ctx context.Context, want *Row) (got *Row, claimed bool, e
 			return nil, false, err
 		}
 	}
+	if err := s.mayPrepare(want); err != nil {
+		return nil, false, err
+	}
 	if err := s.submit(ctx, &b.item); err != nil {
 		return nil, false, err
 	}
@@ -168,7 +171,7 @@ func (b *beginOp) insert(t *transaction, generation int64) (made bool, err error
 		fingerprint = g.fingerprint(w)
 		w.print = fingerprint
 	}
-	q, err := t.c.seal.request(w, w.Request)
+	q, err := t.stored(w, w.Request)
 	if err != nil {
 		return false, err
 	}
@@ -207,7 +210,7 @@ func (b *beginOp) insert(t *transaction, generation int64) (made bool, err error
 // continues claims a found row, or returns it unclaimed and unwritten.
 func (b *beginOp) continues(t *transaction, got *Row) error {
 	b.got = got
-	if err := t.look(got); err != nil || got.Owned || final(got.State) || got.State == held {
+	if err := t.look(got); err != nil || got.Owned || final(got.State) || got.State == held && !b.goesOn(got) {
 		return err
 	}
 	if !bytes.Equal(got.Fingerprint, b.want.Fingerprint) && !got.Damaged {
@@ -220,15 +223,8 @@ func (b *beginOp) continues(t *transaction, got *Row) error {
 		b.err = got.noKey
 		return nil
 	}
-	if got.State == withdrawn && got.Request == nil && b.want.Request != nil {
-		q, err := t.c.seal.request(got, b.want.Request)
-		if err != nil {
-			return err
-		}
-		if _, err := t.c.exec(restoreRequest, q.sum(), q.Target, q.Host, blob(q.Header), blob(q.Body), got.ID); err != nil {
-			return err
-		}
-		got.Request = b.want.Request
+	if err := b.complete(t, got); err != nil || b.err != nil {
+		return err
 	}
 	if c := b.want.Credential; c != nil && got.Adopted == nil && !got.Doubt && got.FirstSent == 0 && got.State != inFlight {
 		got.Credential = c // it will be the first of which the server hears

@@ -11,8 +11,8 @@ import (
 	"runtime"
 )
 
-// locate returns the true path of the journal, so that two names of one file
-// share an owner folder, and whether there is a file. A missing directory is
+// locate returns the path of the journal without links on the way, so that two
+// names of one file share an owner folder, and whether there is anything. A missing directory is
 // an error: it is more often a mistake than a wish.
 func locate(path string) (real string, exists bool, err error) {
 	if path == "" {
@@ -34,11 +34,10 @@ func locate(path string) (real string, exists bool, err error) {
 		return "", false, fmt.Errorf("%q is not a directory", filepath.Base(dir))
 	}
 	real = filepath.Join(dir, filepath.Base(abs))
-	if _, err := os.Lstat(real); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(real); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", false, bare(err)
+	} else if err != nil {
 		return real, false, nil
-	}
-	if real, err = filepath.EvalSymlinks(real); err != nil {
-		return "", false, fmt.Errorf("follow the link: %w", bare(err))
 	}
 	return real, true, nil
 }
@@ -98,11 +97,7 @@ func create(path, folder string) error {
 			return bare(err)
 		}
 	}
-	f, err := os.OpenFile(draft, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) // the side files take its mode
-	if err != nil {
-		return bare(err)
-	}
-	if err := f.Close(); err != nil {
+	if err := makePrivate(draft); err != nil { // the side files take its mode
 		return err
 	}
 	if err := fill(draft); err != nil {

@@ -168,6 +168,9 @@ func (d *dueOp) claim(t *transaction, e dueRow) error {
 		}
 	}
 	reason := r.mustHold()
+	if reason == "" && r.lacksBody() {
+		reason = r.lacking()
+	}
 	switch {
 	case final(r.State):
 		err = t.claim(r)

@@ -45,6 +45,7 @@ type Exported struct {
 	From, To int64 // To zero: to the end
 	Attempts []Attempt
 	Damaged  []string // parts that cannot be read, or are not what was written
+	Sealed   []string // parts to which no key is at hand
 
 	shell bool
 	err   error // the engine's, of the first part
@@ -129,7 +130,7 @@ func (s *Store) exportPage(ctx context.Context, last int64) (page []*Exported, b
 		return c.snapshot(func() error {
 			size := 0
 			err := c.ask(exportPage, func(v []driver.Value) error {
-				x := scanExported(v)
+				x := c.scanExported(v)
 				page = append(page, x)
 				if size += x.size(); size >= exportBytes {
 					return errEnough
@@ -193,7 +194,7 @@ func (s *Store) exportNext(ctx context.Context, last int64) (passed, x *Exported
 			}
 			values = append(values, read...)
 		}
-		x.scan(values)
+		x.scan(values, c.seal)
 		x.ID = id
 		return c.addAttempts(x)
 	})
@@ -274,14 +275,15 @@ func (c *conn) addAttempts(x *Exported) error {
 	return nil
 }
 
-func scanExported(values []driver.Value) *Exported {
+func (c *conn) scanExported(values []driver.Value) *Exported {
 	x := &Exported{}
-	x.scan(values)
+	x.scan(values, c.seal)
 	return x
 }
 
-// scan reads the columns of exportPage, and compares the checksums.
-func (x *Exported) scan(values []driver.Value) {
+// scan reads the columns of exportPage, compares the checksums and opens what is
+// sealed. The header of a damaged part is told of as far as it can be read.
+func (x *Exported) scan(values []driver.Value, g *sealing) {
 	c := cursor{values: values}
 	r := scanListed(&c)
 	x.Row = r
@@ -295,25 +297,35 @@ func (x *Exported) scan(values []driver.Value) {
 	}
 	sum := c.number()
 	if target := c.value(); target != nil {
-		r.Request = &Request{Target: text(target), Host: c.text(), Header: c.blob(), Body: c.blob()}
-		if _, err := DecodeHeader(r.Request.Header); err != nil || sum != r.Request.sum() {
+		r.Request = &Request{Target: text(target), Host: c.text(), Header: c.blob(), Body: blob(c.blob())}
+		if sum != r.Request.sum() {
 			x.damaged("request", nil)
 		}
 	} else {
 		c.next += 3
 	}
 	sum = c.number()
-	o := r.Outcome
-	if o == nil {
-		return
+	if o := r.Outcome; o != nil {
+		if o.damaged {
+			x.damaged("outcome", nil)
+		}
+		if body := c.value(); body != nil {
+			b, _ := body.([]byte)
+			if o.Body = blob(b); sum != o.bodySum() {
+				x.damaged("answer", nil)
+			}
+		}
 	}
-	if _, err := DecodeHeader(o.Header); err != nil || o.damaged {
-		x.damaged("outcome", nil)
+	x.unseal(g)
+	if q := r.Request; q != nil {
+		q.sayNotKept()
+		if _, err := DecodeHeader(q.Header); err != nil {
+			x.damaged("request", nil)
+		}
 	}
-	if body, ok := c.value().([]byte); ok {
-		o.Body = blob(body)
-		if sum != o.bodySum() {
-			x.damaged("answer", nil)
+	if o := r.Outcome; o != nil {
+		if _, err := DecodeHeader(o.Header); err != nil {
+			x.damaged("outcome", nil)
 		}
 	}
 }

@@ -85,6 +85,7 @@ func (c *conn) find(by statement, values ...any) (row *Row, err error) {
 	err = c.query(by, func(v []driver.Value) error {
 		row = scanWhole(v)
 		c.seal.open(row, c.sends)
+		row.Request.sayNotKept()
 		return nil
 	}, values...)
 	return row, err

@@ -98,10 +98,7 @@ func (s *Store) facts() (map[string]string, error) {
 // publish puts the epoch into the owner folder, whole or not at all.
 func (s *Store) publish(epoch string) error {
 	path := filepath.Join(string(s.folder), epochFile)
-	if err := os.WriteFile(path+".new", []byte(epoch+"\n"), 0o600); err != nil {
-		return bare(err)
-	}
-	if err := syncFile(path + ".new"); err != nil {
+	if err := writePrivate(path+".new", []byte(epoch+"\n")); err != nil {
 		return bare(err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {

@@ -29,6 +29,9 @@ type Row struct {
 	Created     int64
 
 	Request *Request // nil: not asked for, none, or pruned
+	// Rekeyed is Request with another key in it, given to Begin; nil: the key is
+	// not in it.
+	Rekeyed func(key string) (*Request, error)
 
 	Status
 	Outcome *Outcome // nil: none stored
@@ -46,6 +49,8 @@ type Row struct {
 type Request struct {
 	Target, Host string
 	Header, Body []byte
+
+	BodyNotKept bool // Body is empty, and was not
 }
 
 // Status is where an intent stands.

@@ -37,6 +37,8 @@ var (
 // who does not know of it the header is damaged.
 const sealedHeader = 2
 
+const longestKey = 64 // bytes of a key's id
+
 // sealing is how a sealed journal is read and written. It never changes.
 type sealing struct {
 	sealer Sealer
@@ -59,8 +61,8 @@ func (g *sealing) usePrintKey(key []byte) error {
 // made.
 func seal(s Sealer, dst, plaintext, associated []byte) ([]byte, error) {
 	key, sealed, err := s.Seal(plaintext, associated)
-	if err == nil && (key == "" || len(key) > 64) {
-		err = fmt.Errorf("the key id has %d bytes, not 1 to 64", len(key))
+	if err == nil && (key == "" || len(key) > longestKey) {
+		err = fmt.Errorf("the key id has %d bytes, not 1 to %d", len(key), longestKey)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errSeal, err)
@@ -70,7 +72,7 @@ func seal(s Sealer, dst, plaintext, associated []byte) ([]byte, error) {
 }
 
 func unseal(s Sealer, stored, associated []byte) ([]byte, error) {
-	if len(stored) == 0 || len(stored) < 1+int(stored[0]) {
+	if len(stored) == 0 || stored[0] == 0 || stored[0] > longestKey || len(stored) < 1+int(stored[0]) {
 		return nil, errUnsealed
 	}
 	n := 1 + int(stored[0])
@@ -118,7 +120,7 @@ func (g *sealing) request(r *Row, q *Request) (*Request, error) {
 
 // openRequest is the request that is stored as q.
 func (g *sealing) openRequest(r *Row, q *Request) (*Request, error) {
-	if len(q.Header) == 0 || q.Header[0] != sealedHeader {
+	if !isSealed(q.Header) {
 		if r.ID > g.since {
 			return nil, errUnsealed
 		}
@@ -135,13 +137,23 @@ func (g *sealing) openRequest(r *Row, q *Request) (*Request, error) {
 	if err != nil {
 		return nil, err
 	}
+	opened, err := openedHead(head)
+	if err != nil {
+		return nil, err
+	}
+	opened.Body = body
+	return opened, nil
+}
+
+// openedHead is a request without its body.
+func openedHead(head []byte) (*Request, error) {
 	d := decoder{rest: head}
-	opened := &Request{Target: d.text(), Host: d.text(), Body: body}
+	q := &Request{Target: d.text(), Host: d.text()}
 	if d.failed {
 		return nil, errHeader
 	}
-	opened.Header = d.rest
-	return opened, nil
+	q.Header = d.rest
+	return q, nil
 }
 
 // outcome is o as it is stored in the row.
@@ -168,7 +180,7 @@ func (g *sealing) openOutcome(r *Row) {
 	if r.stored != nil {
 		state = r.stored.State
 	}
-	sealed := len(o.Header) > 0 && o.Header[0] == sealedHeader
+	sealed := isSealed(o.Header)
 	if !sealed && r.ID <= g.since {
 		return
 	}

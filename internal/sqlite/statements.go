@@ -17,6 +17,7 @@ const (
 	claimStatus
 	mendStatus
 	restoreRequest
+	dueNow
 	renewCredential
 	selectByID
 	selectHead
@@ -146,6 +147,7 @@ var statements = [statementCount]string{
 			resumes = ?, began = ?, prepared = ?, notify = ?, first_sent = ?, due = ?, wait = ?, expires = ?, settled = ?,
 			decider = ?, note = ?, kept = 1
 		WHERE id = ?`,
+	dueNow:         `UPDATE status SET due = 0, wait = 0 WHERE id = ?`,
 	restoreRequest: `UPDATE intent SET request_sum = ?, target = ?, host = ?, header = ?, body = ? WHERE id = ?`,
 
 	renewCredential: `UPDATE intent SET credential = ?, head_sum = ? WHERE id = ?`,

@@ -46,7 +46,10 @@ type Options struct {
 	PruneAfter   time.Duration // of settled rows
 	Sealer       Sealer        // nil: nothing is sealed
 
-	statfs func(dir string) (uint32, error) // nil: the system's
+	NoRequestBodies, NoResponseBodies bool // they are not written
+
+	statfs func(dir string) (uint32, error)        // nil: the system's
+	owner  func(fs.FileInfo) (uid int, known bool) // nil: the system's
 }
 
 // Store is one handle on a journal file, and one owner.
@@ -103,6 +106,9 @@ func Open(path string, opts Options) (_ *Store, err error) {
 		return nil, err
 	}
 	if err := checkFilesystem(filepath.Dir(real), opts.statfs); err != nil {
+		return nil, err
+	}
+	if err := opts.place().check(real, real+"-owners", false); err != nil {
 		return nil, err
 	}
 	if exists {
@@ -193,6 +199,9 @@ func (s *Store) setUp() error {
 		}
 	}
 	if err := s.checkPath(); err != nil {
+		return err
+	}
+	if err := s.checkMade(); err != nil {
 		return err
 	}
 	return s.enter()

@@ -17,6 +17,7 @@ type Change struct {
 
 // Update writes c over the version that it names and returns the new one.
 func (s *Store) Update(ctx context.Context, c *Change, durable bool) (version int64, err error) {
+	s.keepsNoAnswer(c)
 	u := &updateOp{Change: c}
 	u.item = item{op: u, durable: durable || s.opts.SyncOutcomes, size: u.bytes()}
 	if c.State == inFlight && c.Began == 0 {
