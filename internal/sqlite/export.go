@@ -211,7 +211,8 @@ func (c *conn) next(last int64) (id int64, lost error) {
 	if lost == nil {
 		return id, nil
 	}
-	low, high := last+1, last+1 // seeking from low fails
+	var low int64 // seeking from there fails
+	high := last + 1
 	for step := int64(1); ; step *= 2 {
 		if high > math.MaxInt64-step {
 			return 0, lost
