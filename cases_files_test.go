@@ -18,9 +18,9 @@ import (
 func TestO28_FilesAreTheOwnersOnly(t *testing.T) {
 	for _, umask := range []int{0o022, 0o000, 0o077} {
 		t.Run(fmt.Sprintf("umask %03o", umask), func(t *testing.T) {
+			root := t.TempDir() // the caller's; what is in it is ours
 			old := syscall.Umask(umask)
 			defer syscall.Umask(old)
-			root := t.TempDir() // the caller's; what is in it is ours
 			r := &rig{tb: t, path: filepath.Join(root, "journal.db"), transport: &Transport{
 				Contracts: rigContract(), Base: answering(answerWith(201)),
 			}}
