@@ -162,19 +162,13 @@ func (w *markWorld) expected(name string) []string {
 	return where
 }
 
-// unsure reports what may be there or not: whether a sealed journal's Export
-// opens what is sealed is not tested here.
-func (w *markWorld) unsure(name, surface string) bool {
-	return w.options != nil && surface == inExport && marks[name] != nil
-}
-
 // requireNone checks that no mark is where it must not be.
 func (w *markWorld) requireNone(step string) {
 	w.t.Helper()
 	for _, s := range surfaces {
 		seen := w.seen(s)
 		for name := range marks {
-			if !slices.Contains(w.expected(name), s) && !w.unsure(name, s) {
+			if !slices.Contains(w.expected(name), s) {
 				assert.False(w.t, holdsMark(seen, name), "%s: %s in %s: %s", step, name, s, around(seen, name))
 			}
 		}
@@ -188,7 +182,7 @@ func (w *markWorld) requireAll(step string) {
 	for _, s := range surfaces {
 		seen := w.seen(s)
 		for name := range marks {
-			if slices.Contains(w.expected(name), s) && !w.unsure(name, s) {
+			if slices.Contains(w.expected(name), s) {
 				assert.True(w.t, holdsMark(seen, name), "%s: %s is not in %s", step, name, s)
 			}
 		}

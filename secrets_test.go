@@ -186,9 +186,7 @@ func (w *markWorld) look(c *markClient) {
 	require.NoError(w.t, err)
 	c.say(inLists, stats)
 	var lines bytes.Buffer
-	if err := c.journal.Export(ctx, &lines); w.options == nil {
-		require.NoError(w.t, err)
-	}
+	require.NoError(w.t, c.journal.Export(ctx, &lines))
 	for line := range strings.Lines(lines.String()) {
 		c.say(inExport, decoded(w.t, line))
 	}
