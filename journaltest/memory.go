@@ -3,6 +3,7 @@ package journaltest
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
@@ -168,10 +169,22 @@ func (h *handle) take(r *row, want *idem.Intent) (got idem.Intent, claimed bool)
 		r.Credential = h.keep(want.Credential)
 	}
 	if r.State == idem.StateWithdrawn && r.Request == nil && want.Request != nil {
-		h.keepRequest(r, want.Request)
+		h.keepRequest(r, rekeyed(want, r.Key))
 		r.pruned = false
 	}
 	return h.claim(r), true
+}
+
+// rekeyed is want's request with the row's key, where the key stands in the URL or
+// the body. What is stored can be read.
+func rekeyed(want *idem.Intent, key string) *idem.StoredRequest {
+	q := *want.Request
+	if target, err := url.Parse(q.URL); err == nil {
+		if put, body, err := want.Place.Put(target, q.Header.Get("Content-Type"), q.Body, key); err == nil {
+			q.URL, q.Body = put.String(), body
+		}
+	}
+	return &q
 }
 
 // claim makes the row this handle's. What a dead owner was sending is doubt.

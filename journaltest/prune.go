@@ -1,11 +1,13 @@
 package journaltest
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/contract"
 )
 
 // old makes an operation ten days ago and leaves it nine days ago.
@@ -158,6 +160,31 @@ var pruneRules = []rule{
 		e.same(before, got)
 		e.update(j, e.ended(got, idem.StateWithdrawn), nil)
 		e.same(e.ended(before, idem.StateWithdrawn), e.begin(j, e.sending("a"))) // and it was stored
+	}},
+	{"what a tombstone takes has the old key, where that stands in the request", func(e *exam) {
+		j := e.open()
+		for operation, place := range map[string]contract.Place{"a": {Pointer: "/key"}, "b": {Param: "key"}} {
+			keyed := func(key string) idem.Intent {
+				want := e.sending(operation)
+				want.Place, want.Key, want.Retention = place, key, time.Hour
+				want.Created, want.FirstSent = e.now.AddDate(0, 0, -10), e.now.AddDate(0, 0, -10)
+				want.Request = &idem.StoredRequest{URL: "http://provider.example/charges", Header: http.Header{"Content-Type": {"application/json"}}}
+				if place.Param != "" {
+					want.Request.URL += "?key=" + key
+				} else {
+					want.Request.Body = []byte(`{"key":"` + key + `"}`)
+				}
+				return want
+			}
+			old := keyed("first-" + operation)
+			next := e.ended(e.begin(j, old), idem.StateWithdrawn)
+			next.Settled = e.now.AddDate(0, 0, -9)
+			e.update(j, next, e.answered(1))
+			e.pruned(j, 1)
+			got := e.begin(j, keyed("second-"+operation))
+			require.Equal(e, old.Key, got.Key)
+			require.Equal(e, old.Request, got.Request)
+		}
 	}},
 	{"what a living call has is kept", func(e *exam) {
 		j := e.open()
