@@ -168,7 +168,10 @@ func (x *exchange) describe(key string) error {
 		}
 	}
 	want.URL = shownURL(req.URL)
-	want.Fingerprint = fingerprint(req, x.body, c)
+	var err error
+	if want.Fingerprint, err = t.fingerprint(req, x.body, c); err != nil {
+		return err
+	}
 	stored := &StoredRequest{URL: storedURL(target), Host: otherHost(req), Body: body}
 	stored.Header, want.Withheld = splitHeader(req, want.Place.Header, t.Secrets)
 	want.Request = stored
