@@ -32,6 +32,7 @@ func init() {
 		open: func(s site) (func(context.Context) (string, error), error) { return posts(s.http, s.url), nil },
 	}
 	withoutKeys("oauth2 on top")
+	withoutKeys("oauth2 below")
 }
 
 // through has oauth2 use this client, for tokens and for all else.
@@ -56,7 +57,8 @@ func issuesTokens(server http.Handler) http.Handler {
 	return mux
 }
 
-func TestOAuth2WithoutKeys(t *testing.T) { testSentOnce(t, "oauth2 on top without keys") }
+func TestOAuth2OnTopWithoutKeys(t *testing.T) { testSentOnce(t, "oauth2 on top without keys") }
+func TestOAuth2BelowWithoutKeys(t *testing.T) { testSentOnce(t, "oauth2 below without keys") }
 
 func TestOAuth2OnTop(t *testing.T) { testOneEffect(t, "oauth2 on top") }
 func TestOAuth2Below(t *testing.T) { testOneEffect(t, "oauth2 below") }

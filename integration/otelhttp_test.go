@@ -21,6 +21,7 @@ func init() {
 	subjects["otelhttp on top"] = otelOnTop(trace.NewTracerProvider())
 	subjects["otelhttp below"] = otelBelow(trace.NewTracerProvider())
 	withoutKeys("otelhttp on top")
+	withoutKeys("otelhttp below")
 }
 
 func traced(base http.RoundTripper, provider *trace.TracerProvider) http.RoundTripper {
@@ -60,7 +61,8 @@ func posts(client *http.Client, url string) func(context.Context) (string, error
 	}
 }
 
-func TestOTelWithoutKeys(t *testing.T) { testSentOnce(t, "otelhttp on top without keys") }
+func TestOTelOnTopWithoutKeys(t *testing.T) { testSentOnce(t, "otelhttp on top without keys") }
+func TestOTelBelowWithoutKeys(t *testing.T) { testSentOnce(t, "otelhttp below without keys") }
 
 func TestOTelOnTop(t *testing.T) { testOneEffect(t, "otelhttp on top") }
 func TestOTelBelow(t *testing.T) { testOneEffect(t, "otelhttp below") }

@@ -50,7 +50,7 @@ func main() {
 	if isWorker() { // the parent started this process to be the agent
 		os.Exit(workerMain())
 	}
-	c := config{runs: 8, lives: 12, maxLife: 500 * time.Millisecond, limit: time.Minute}
+	c := config{runs: 8, lives: 12, maxLife: 500 * time.Millisecond, limit: 2 * time.Minute}
 	flag.Uint64Var(&c.seed, "seed", 17, "seed of the faults and the kills")
 	flag.Parse()
 
