@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
@@ -25,15 +26,26 @@ type shop struct {
 	api    *stripe.Client
 }
 
+// stripeV1 is Stripe's contract and one thing more: a declined card is what an
+// execution came to, and an execution claims its key before it begins
+// (docs.stripe.com/api/idempotent_requests, read 2026-11-30). So it says what became
+// of an earlier attempt whose answer was lost: nothing. Without that such an order
+// is held for a person.
+func stripeV1(host string) contract.Resolver {
+	c := contract.StripeV1.Clone()
+	c.Proven = append(c.Proven, contract.Signal{Status: http.StatusPaymentRequired, Pointer: "/error/type", Value: "card_error"})
+	return c.At(host)
+}
+
 // newShop makes the SDK send through idem. Its own retries are off: idem has tried
 // what they could try, and knows when.
 func newShop(journal idem.Journal, provider string) *shop {
 	client := idem.NewClient(&idem.Transport{
-		Journal: journal,
-		// For the server on loopback; leave these two out for Stripe itself, which
-		// contract.Known knows.
-		Contracts: contract.StripeAt(strings.TrimPrefix(provider, "http://")),
-		Retry:     idem.RetryPolicy{MinBackoff: 5 * time.Millisecond, MaxDeaths: 1000},
+		Journal:   journal,
+		Contracts: stripeV1(strings.TrimPrefix(provider, "http://")),
+		// For a server on loopback that fails on purpose, and a process that is
+		// killed all the time: leave it out elsewhere.
+		Retry: idem.RetryPolicy{MinBackoff: 5 * time.Millisecond, MaxDeaths: 1000},
 	})
 	return &shop{client: client, api: stripe.NewClient("sk_test_1", stripe.WithBackends(stripe.NewBackendsWithConfig(&stripe.BackendConfig{
 		URL: stripe.String(provider), HTTPClient: client.HTTPClient(), MaxNetworkRetries: stripe.Int64(0),
