@@ -200,7 +200,9 @@ func TestMismatch_SaysWhatDiffers(t *testing.T) {
 		"query":  {func(req *http.Request) { req.URL.RawQuery = "token=hidden" }, "the query differs", false},
 		"host":   {func(req *http.Request) { req.Host = "other.example" }, "a header that counts differs", false},
 		"scope":  {func(req *http.Request) { req.Header.Set("Account", "b") }, "a header that counts differs", false},
-		"body":   {func(req *http.Request) { req.Body, req.ContentLength = io.NopCloser(strings.NewReader(`{"hidden":1}`)), -1 }, "the body differs", true},
+		"body": {func(req *http.Request) {
+			req.Body, req.ContentLength = io.NopCloser(strings.NewReader(`{"hidden":1}`)), -1
+		}, "the body differs", true},
 	} {
 		for how, compare := range map[string]func(*http.Request, []byte) ([]byte, error){"bytes": nil, "function": sameJSON} {
 			t.Run(name+", "+how, func(t *testing.T) {

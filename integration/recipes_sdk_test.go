@@ -1,9 +1,13 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,12 +150,28 @@ func TestRecipes_NoRetriesOfTheSDK(t *testing.T) {
 				return err
 			}
 		},
+		"connect": func(s site) func(ctx context.Context) error {
+			call, err := openConnect(s)
+			require.NoError(t, err)
+			return func(ctx context.Context) error { _, err := call(ctx); return err }
+		},
+		"mcp": func(s site) func(ctx context.Context) error {
+			call, err := openSession(s, s.http)
+			require.NoError(t, err)
+			return func(ctx context.Context) error { _, err := call(ctx); return err }
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var arrived []string
-			client := &http.Client{Transport: answers(func(req *http.Request) *http.Response {
-				arrived = append(arrived, req.URL.Path)
+			var arrived atomic.Int32
+			client := &http.Client{Transport: answers(func(req *http.Request, body []byte) *http.Response {
+				if name == "mcp" && rpcMethod(body) != "tools/call" {
+					w := httptest.NewRecorder()
+					req.Body = io.NopCloser(bytes.NewReader(body))
+					mcpServer().ServeHTTP(w, req)
+					return w.Result()
+				}
+				arrived.Add(1)
 				return &http.Response{
 					Status: "503 Service Unavailable", StatusCode: http.StatusServiceUnavailable, Body: http.NoBody, Header: http.Header{}, Request: req,
 				}
@@ -159,16 +179,22 @@ func TestRecipes_NoRetriesOfTheSDK(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			require.Error(t, open(site{url: "http://provider.example", http: client})(ctx))
-			assert.Len(t, arrived, 1)
+			assert.EqualValues(t, 1, arrived.Load())
 		})
 	}
 }
 
-type answers func(*http.Request) *http.Response
+// answers is a server without a network.
+type answers func(req *http.Request, body []byte) *http.Response
 
 func (f answers) RoundTrip(req *http.Request) (*http.Response, error) {
+	var body []byte
 	if req.Body != nil {
-		req.Body.Close()
+		defer req.Body.Close()
+		var err error
+		if body, err = io.ReadAll(req.Body); err != nil {
+			return nil, err
+		}
 	}
-	return f(req), nil
+	return f(req.Clone(req.Context()), body), nil
 }
