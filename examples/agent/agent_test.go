@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 func small() config {
-	return config{runs: 3, lives: 6, maxLife: 400 * time.Millisecond, seed: 17, limit: time.Minute}
+	return config{runs: 3, lives: 6, seed: 17, limit: time.Minute}
 }
 
 func TestAgent(t *testing.T) {
@@ -31,20 +31,14 @@ func TestAgent(t *testing.T) {
 	r, err := run(t.Context(), c, &out)
 	t.Log("\n" + out.String())
 	require.NoError(t, err)
-	for i := 0; i < len(r.wrong); i++ { // three runs may not be enough for a kill in the middle of a call
-		if strings.HasPrefix(r.wrong[i], "kills:") {
-			r.wrong = append(r.wrong[:i], r.wrong[i+1:]...)
-		}
-	}
 	assert.Empty(t, r.wrong)
 	assert.Equal(t, 12, r.idem.effects)
 	assert.Equal(t, 3, r.idem.vouchers)
 	assert.Positive(t, r.naive.duplicates)
-	assert.Positive(t, r.idem.kills)
+	assert.Equal(t, c.lives, r.idem.kills)
 
 	t.Run("check finds what is wrong", func(t *testing.T) {
 		good := r
-		good.idem.again = 1
 		require.Empty(t, check(c, good))
 		for name, test := range map[string]struct {
 			spoil func(r *report)

@@ -35,7 +35,7 @@ import (
 type config struct {
 	runs    int           // of the agent
 	lives   int           // of its process, before the one that nobody disturbs
-	maxLife time.Duration // until it is killed
+	maxLife time.Duration // until it is killed, if it has not died before; zero: it is not
 	seed    uint64        // of faults and kills
 	limit   time.Duration // for everything
 }
@@ -50,7 +50,7 @@ func main() {
 	if isWorker() { // the parent started this process to be the agent
 		os.Exit(workerMain())
 	}
-	c := config{runs: 8, lives: 12, maxLife: 500 * time.Millisecond, limit: 2 * time.Minute}
+	c := config{runs: 8, lives: 12, maxLife: time.Second, limit: 2 * time.Minute}
 	flag.Uint64Var(&c.seed, "seed", 17, "seed of the faults and the kills")
 	flag.Parse()
 
@@ -103,8 +103,8 @@ func work(ctx context.Context, c config, mode, dir string) (t tally, err error) 
 		return t, err
 	}
 	lives, err := faultinjection.CrashLoop{
-		Command: func(int) *exec.Cmd {
-			return assignment{Mode: mode, Dir: dir, URL: p.running.URL, Runs: c.runs}.command(self)
+		Command: func(life int) *exec.Cmd {
+			return assignment{Mode: mode, Dir: dir, URL: p.running.URL, Runs: c.runs}.command(self, life)
 		},
 		Lives: c.lives, MaxLife: c.maxLife, Seed: c.seed + 1,
 		Check: func(last bool) (err error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/idem-go/idem"
+	"github.com/idem-go/idem/faultinjection"
 )
 
 const (
@@ -38,10 +39,14 @@ type assignment struct {
 
 func isWorker() bool { return os.Getenv(workerEnv) != "" }
 
-func (a assignment) command(self string) *exec.Cmd {
+// deaths are where the lives of the process end, in turn: what was done is not
+// written down then. (What a random kill hits depends on the machine.)
+var deaths = []string{"answered:2", "send:2", "answered:1", "answered:3", "send:3"}
+
+func (a assignment) command(self string, life int) *exec.Cmd {
 	told, _ := json.Marshal(a) // strings and a number
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), workerEnv+"="+string(told))
+	cmd.Env = append(os.Environ(), workerEnv+"="+string(told), "FAULTINJECTION_CRASH="+deaths[life%len(deaths)])
 	_, _ = cmd.StdinPipe() // stays open as long as we live: see endWithParent. It fails only where there is one
 	return cmd
 }
@@ -68,7 +73,8 @@ func workerMain() int {
 
 // work goes through all runs, those of an earlier process too.
 func (a assignment) work(ctx context.Context) (err error) {
-	tools := &http.Client{Transport: minting{}}
+	die := faultinjection.HookFromEnv()
+	tools := &http.Client{Transport: minting{die}}
 	names := map[string]func(string, call) string{modeIdem: byID, modeByContent: byContent}
 	if a.Mode != modeNaive {
 		journal, err := idem.Open(filepath.Join(a.Dir, journalFile), nil)
@@ -76,7 +82,9 @@ func (a assignment) work(ctx context.Context) (err error) {
 			return err
 		}
 		defer func() { err = errors.Join(err, journal.Close()) }()
-		tools = newClient(journal, a.URL).HTTPClient()
+		client := newClient(journal, a.URL)
+		client.Transport.CrashPoint = die
+		tools = client.HTTPClient()
 	}
 	for n := 1; n <= a.Runs; n++ {
 		one := &agent{model: plays(fmt.Sprintf("order-%d", n)), tools: map[string]tool{}, effect: names[a.Mode]}
@@ -104,11 +112,15 @@ func newClient(journal idem.Journal, provider string) *idem.Client {
 }
 
 // minting is what many an SDK does: a new key for each call.
-type minting struct{}
+type minting struct{ die func(point string) }
 
-func (minting) RoundTrip(req *http.Request) (*http.Response, error) {
+func (m minting) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	req.Header.Set(api.Key.Header, uuid.NewString())
+	if m.die != nil {
+		m.die("send")
+		defer m.die("answered")
+	}
 	return http.DefaultTransport.RoundTrip(req)
 }
 

@@ -44,10 +44,14 @@ const (
 type config struct {
 	customers int
 	lives     int           // of the shop's process, before the one that nobody disturbs
-	maxLife   time.Duration // until it is killed
+	maxLife   time.Duration // until it is killed, if it has not died before; zero: it is not
 	seed      uint64        // of faults and kills
 	limit     time.Duration // for everything
 }
+
+// deaths are where the lives of the process end, in turn. (What a random kill hits
+// depends on the machine.)
+var deaths = []string{"answered:2", "send:2", "answered:1", "written:3", "answered:3", "recorded:2"}
 
 // assignment is what the shop's process is told.
 type assignment struct {
@@ -65,7 +69,7 @@ func main() {
 	if os.Getenv(workerEnv) != "" { // the parent started this process to be the shop
 		os.Exit(workerMain())
 	}
-	c := config{customers: 12, lives: 10, maxLife: 600 * time.Millisecond, limit: 2 * time.Minute}
+	c := config{customers: 12, lives: 12, maxLife: time.Second, limit: 2 * time.Minute}
 	flag.Uint64Var(&c.seed, "seed", 17, "seed of the faults and the kills")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -107,9 +111,9 @@ func run(ctx context.Context, c config, out io.Writer) (b books, err error) {
 		return b, err
 	}
 	lives, err := faultinjection.CrashLoop{
-		Command: func(int) *exec.Cmd {
+		Command: func(life int) *exec.Cmd {
 			cmd := exec.Command(self)
-			cmd.Env = append(os.Environ(), workerEnv+"="+string(told))
+			cmd.Env = append(os.Environ(), workerEnv+"="+string(told), "FAULTINJECTION_CRASH="+deaths[life%len(deaths)])
 			_, _ = cmd.StdinPipe() // stays open as long as we live; it fails only where there is one
 			return cmd
 		},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/idem-go/idem"
 	"github.com/idem-go/idem/contract"
+	"github.com/idem-go/idem/faultinjection"
 )
 
 const (
@@ -101,6 +102,7 @@ func open(ctx context.Context, a assignment) (err error) {
 	}
 	defer func() { err = errors.Join(err, journal.Close()) }()
 	s := newShop(journal, a.URL)
+	s.client.Transport.CrashPoint = faultinjection.HookFromEnv()
 	for n := range a.Customers {
 		if err := s.serve(ctx, n); err != nil {
 			return err

@@ -30,11 +30,12 @@ func TestMain(m *testing.M) {
 func TestStripe(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	b, err := run(t.Context(), config{customers: 4, lives: 4, maxLife: 400 * time.Millisecond, seed: 17, limit: time.Minute}, &out)
+	b, err := run(t.Context(), config{customers: 4, lives: 6, seed: 17, limit: time.Minute}, &out)
 	t.Log("\n" + out.String())
 	require.NoError(t, err)
 	assert.Empty(t, b.wrong)
 	assert.Equal(t, 4, b.effects)
+	assert.Positive(t, b.kills)
 	assert.Greater(t, b.arrivals, 4)
 	assert.Contains(t, out.String(), "\nok:")
 }
