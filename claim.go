@@ -92,8 +92,8 @@ func (x *exchange) unclaimed(got Intent) *answer {
 	case got.State == StateHeld && got.HoldReason == HoldChecksum && !got.Owned: // its fingerprint may be what is damaged
 		return x.open(got, "not sent by this call; "+heldText(got.HoldReason))
 	case string(got.Fingerprint) != string(x.want.Fingerprint):
-		return x.mismatch(got, fmt.Sprintf("nothing was sent: the name stands for %s, which is %s; this call is %s; only a request of its own has a name of its own",
-			requestText(got, x.t.salt), got.State, requestText(x.want, x.t.salt)))
+		return x.mismatch(got, fmt.Sprintf("nothing was sent: the name stands for %s, which is %s; this call is %s; %s",
+			requestText(got, x.t.salt), got.State, requestText(x.want, x.t.salt), x.differs(got)))
 	case x.otherCredential(got) != "":
 		return x.mismatch(got, x.otherCredential(got))
 	case got.State.Final():
@@ -125,6 +125,33 @@ func requestText(in Intent, salt []byte) string {
 	d := digest{hash: hmac.New(sha256.New, salt)}
 	d.bytes(in.Fingerprint)
 	return fmt.Sprintf("%s %s (%x)", in.Method, in.URL, d.hash.Sum(nil)[:4])
+}
+
+// differs says by what a call is another request than the one that its name
+// stands for, and what would help.
+func (x *exchange) differs(got Intent) string {
+	const own = "only a request of its own has a name of its own"
+	switch {
+	case got.Method != x.want.Method:
+		return "the method differs; " + own
+	case got.URL != x.want.URL:
+		return "the URL differs; " + own
+	}
+	const help = "if both mean the same, give it the same bytes each time, or say what counts of a body (Transport.Fingerprint); if not, " + own
+	was, err := x.t.asRequest(x.ctx, got)
+	if got.Request == nil || x.want.Request == nil || err != nil {
+		return "the body differs, or the query or a header that counts; " + help
+	}
+	asked, body := blanked(x.req.URL, x.req.Header, x.body, x.contract)
+	stored, kept := blanked(was.URL, was.Header, got.Request.Body, x.contract)
+	if asked.RawQuery != stored.RawQuery {
+		return "the query differs; " + own
+	}
+	body, err = x.t.compared(x.req, body)
+	if kept, errKept := x.t.compared(was, kept); err == nil && errKept == nil && string(body) == string(kept) {
+		return "a header that counts differs (Host, or one of Contract.ScopeHeaders); " + own
+	}
+	return "the body differs; " + help
 }
 
 // mismatch refuses a call whose name or key stands for another request.

@@ -36,13 +36,15 @@ func (c *Client) Release(ctx context.Context, seen Intent, by, note string) (Int
 	})
 }
 
-// ReleaseExpired lets an intent go on that is held: expired, and restarts the
-// key's life. The provider may have forgotten the key, so this MAY EXECUTE A
+// ReleaseExpired lets an intent go on that is held: expired, or unknown and as
+// old, as a call that was refused for it has left it, and restarts the key's life. The provider may have forgotten the key, so this MAY EXECUTE A
 // SECOND TIME: look at the provider's side first.
 func (c *Client) ReleaseExpired(ctx context.Context, seen Intent, by, note string) (Intent, error) {
 	return c.decide(ctx, seen, by, note, func(next *Intent, rules *contract.Contract, now time.Time) string {
+		held := seen.State == StateHeld && seen.HoldReason == HoldExpired
+		old := seen.State == StateUnknown && keyed(seen, rules) && !now.Before(lastSend(seen, rules))
 		switch {
-		case seen.State != StateHeld || seen.HoldReason != HoldExpired:
+		case !held && !old:
 			return fmt.Sprintf("it is %s (%s) and not held for expired: Release is for the rest", seen.State, seen.HoldReason)
 		case !keyed(seen, rules):
 			return "this client's Transport.Contracts has no contract by which the server honours keys: use the application's own"

@@ -168,7 +168,10 @@ func (x *exchange) describe(key string) error {
 			return err
 		}
 	}
-	want.Fingerprint = fingerprint(x.print[:0], req, x.body, c)
+	var err error
+	if want.Fingerprint, err = t.fingerprint(x.print[:0], req, x.body, c); err != nil {
+		return err
+	}
 	want.Request = &x.stored
 	x.stored = StoredRequest{Host: otherHost(req), Body: body}
 	x.stored.Header, want.Withheld = splitHeader(req, want.Place.Header, t.Secrets)

@@ -242,7 +242,8 @@ func (x *exchange) end(decision string, why error) *answer {
 }
 
 // refused gives a claimed intent back that may not be sent. A call changes
-// nothing by being refused; what a resume may not send is held.
+// nothing by being refused, unless it ends one that died; what a resume may not
+// send is held (admit).
 func (x *exchange) refused(may admission) *answer {
 	next := x.in
 	next.Claimed = false

@@ -1,6 +1,7 @@
 package idem
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -296,17 +297,25 @@ func (d *digest) headers(h http.Header, names []string) {
 	}
 }
 
-// fingerprint is what makes a request the same request: method, URL, Host,
-// body and the contract's scope headers. The key is not part of it, unless it
-// is one that the provider issued, which says what the request is about. It is
-// appended to sum.
-func fingerprint(sum []byte, req *http.Request, body []byte, c *contract.Contract) []byte {
-	query := req.URL.RawQuery
-	if c != nil && !c.NoKeys && c.Form != contract.Issued {
-		var u *url.URL
-		u, body = c.Key.Blank(req.URL, firstValue(req.Header, "Content-Type"), body)
-		query = u.RawQuery
+// fingerprint is what makes a request the same request: method, URL, Host, the
+// contract's scope headers, and the body, or what Transport.Fingerprint makes of it.
+// It is appended to sum.
+func (t *Transport) fingerprint(sum []byte, req *http.Request, body []byte, c *contract.Contract) ([]byte, error) {
+	if t.Fingerprint == nil {
+		return fingerprint(sum, req, body, c), nil
 	}
+	u, body := blanked(req.URL, req.Header, body, c)
+	body, err := t.compared(req, body)
+	return digestRequest(sum, req, u.RawQuery, body, c), err
+}
+
+// fingerprint is that of a request whose body counts byte for byte.
+func fingerprint(sum []byte, req *http.Request, body []byte, c *contract.Contract) []byte {
+	u, body := blanked(req.URL, req.Header, body, c)
+	return digestRequest(sum, req, u.RawQuery, body, c)
+}
+
+func digestRequest(sum []byte, req *http.Request, query string, body []byte, c *contract.Contract) []byte {
 	d := newDigest("idem fingerprint 1")
 	d.field(req.Method)
 	var room [128]byte
@@ -325,6 +334,31 @@ func fingerprint(sum []byte, req *http.Request, body []byte, c *contract.Contrac
 		d.headers(req.Header, c.ScopeHeaders)
 	}
 	return d.sum(sum)
+}
+
+// blanked is the URL and the body without the key, which is not part of what is
+// the same request, unless it is one that the provider issued: that says what the
+// request is about.
+func blanked(u *url.URL, h http.Header, body []byte, c *contract.Contract) (*url.URL, []byte) {
+	if c == nil || c.NoKeys || c.Form == contract.Issued {
+		return u, body
+	}
+	return c.Key.Blank(u, firstValue(h, "Content-Type"), body)
+}
+
+// compared is what counts of a body that is without the key. The function gets
+// copies: what is sent is not for it to change.
+func (t *Transport) compared(req *http.Request, body []byte) ([]byte, error) {
+	if t.Fingerprint == nil {
+		return body, nil
+	}
+	shown := req.Clone(req.Context())
+	shown.Body, shown.GetBody = http.NoBody, nil
+	same, err := t.Fingerprint(shown, bytes.Clone(body))
+	if err != nil {
+		return nil, fmt.Errorf("what counts of the body is not known (Transport.Fingerprint): %w", safe(err, hidden{req: req, secrets: t.Secrets}))
+	}
+	return same, nil
 }
 
 // otherHost is the Host header where it is not the URL's.

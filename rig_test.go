@@ -67,7 +67,7 @@ func (r *rig) open() {
 	old := r.transport
 	r.transport = &Transport{
 		Journal: journal, Base: old.Base, Contracts: old.Contracts, Retry: old.Retry, Name: old.Name, Scope: old.Scope,
-		Observer: old.Observer, CrashPoint: old.CrashPoint, Secrets: old.Secrets, MaxRequestBody: old.MaxRequestBody, MaxResponseBody: old.MaxResponseBody,
+		Observer: old.Observer, CrashPoint: old.CrashPoint, Fingerprint: old.Fingerprint, Secrets: old.Secrets, MaxRequestBody: old.MaxRequestBody, MaxResponseBody: old.MaxResponseBody,
 	}
 	r.client = NewClient(r.transport)
 }

@@ -303,10 +303,12 @@ type admission struct {
 }
 
 // admit judges a claimed intent before a send. A refused direct call changes
-// nothing; what a resume may not send is held.
+// nothing; what a resume may not send is held. So is what a direct call may not
+// send whose last attempt ended with its process: that call ends here, as it would
+// have ended there.
 func admit(in Intent, c *contract.Contract, p RetryPolicy, resumed, resumeUnnamed bool, now time.Time) admission {
 	refuse := func(why HoldReason) admission {
-		if resumed || why == HoldPoison {
+		if resumed || in.Deaths > 0 {
 			return admission{hold: why, why: why}
 		}
 		return admission{why: why}

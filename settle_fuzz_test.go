@@ -391,7 +391,7 @@ func (s *settling) admitted(in *Intent, c *contract.Contract, now time.Time, res
 	s.must(a.wait >= 0 && (a.wait == 0 || a.send && now.Add(a.wait).Compare(in.Due) <= 0), "a wait ends when it is due")
 	s.must(in.Wait <= 0 || a.wait <= in.Wait, "a clock does not stretch a wait")
 	if !a.send {
-		s.must(a.hold == "" || a.hold == a.why && (resumed || a.why == HoldPoison), "a refused call changes nothing")
+		s.must(a.hold == "" || a.hold == a.why && (resumed || in.Deaths > 0), "a refused call changes nothing")
 		s.must(a.why != "" || in.State.Final(), "a refusal says why")
 		s.saw("refused: " + string(a.why))
 		return

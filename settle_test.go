@@ -190,7 +190,7 @@ func TestAdmit(t *testing.T) {
 			assert.Equal(t, test.send, got.send)
 			assert.Equal(t, test.why, got.why)
 			if !test.send && !test.in.State.Final() && test.in.State != StateHeld {
-				assert.Equal(t, test.resumed || test.why == HoldPoison, got.hold != "", "only a resume holds")
+				assert.Equal(t, test.resumed || test.in.Deaths > 0, got.hold != "", "only a resume holds")
 			}
 		})
 	}

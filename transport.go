@@ -76,6 +76,16 @@ type Transport struct {
 	// must give the same key for the same three. nil means random UUIDv4, as
 	// unnamed operations always have.
 	Key func(in Intent) string
+	// Fingerprint returns what two calls of an operation must have in common of
+	// their bodies, where equal calls may have other bytes: the order of a map, the
+	// boundary of a form, a time stamp. It is for comparing only: what is sent are
+	// always the journaled bytes, those of the first call. So leave out nothing that
+	// changes the effect: without the amount in it, a call with another amount would
+	// get the answer of the first one. It must return the same for the same request
+	// after a restart, else the call is refused ([ErrMismatch]). body is without the
+	// key and may be empty; it and req, whose Body is empty, are copies. An error
+	// refuses the request unsent. nil means the body, byte for byte.
+	Fingerprint func(req *http.Request, body []byte) ([]byte, error)
 	// RequireOperation refuses requests that would be journaled or sent blind
 	// without a name and without a key of the caller.
 	RequireOperation bool
