@@ -135,7 +135,7 @@ func (end *ending) count(ledger *faultinjection.Ledger, l *lives) error {
 func (r *run) printKills(k kills, rows []killed) {
 	fmt.Fprintf(r.out, "\n%d orders, %d at a time, at most %d kills, %.0f %% of arrivals fail, seed %d\n\n", k.orders, k.callers, k.kills, 100*k.faults, k.seed)
 	fmt.Fprintf(r.out, "%-35s %21s   %s\n", "", "brought until answered", "brought until accepted")
-	fmt.Fprintf(r.out, "%-35s %6s %10s %5s   %6s %10s %10s %8s %8s\n", "", "kills", "duplicates", "lost", "kills", "duplicates", "never made", "unknown", "then s")
+	fmt.Fprintf(r.out, "%-35s %6s %10s %5s   %6s %10s %10s %8s %8s\n", "", "kills", "duplicates", "lost", "kills", "duplicates", "never made", "unknown", "s after")
 	for _, row := range rows {
 		fmt.Fprintf(r.out, "%-35s %6d %10d %5d   %6d %10d %10d %8d %8.1f\n", row.kind.name,
 			row.again.kills, row.again.duplicates, row.again.lost+row.again.unknown,

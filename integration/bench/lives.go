@@ -52,7 +52,7 @@ type life struct {
 
 // one is the life of one process. It returns once that process is gone.
 func (l *lives) one(ctx context.Context, length time.Duration) (ended bool, err error) {
-	command, errors, err := l.command()
+	command, complaints, err := l.command()
 	if err != nil {
 		return false, err
 	}
@@ -83,7 +83,7 @@ func (l *lives) one(ctx context.Context, length time.Duration) (ended bool, err 
 	case waited == nil:
 		return true, nil // it came to its end, perhaps just before the kill
 	case !killed || command.ProcessState.Exited():
-		return false, fmt.Errorf("the worker failed: %w\n%s", waited, errors)
+		return false, fmt.Errorf("the worker failed: %w\n%s", waited, complaints)
 	}
 	l.killed++
 	l.lastKill = time.Now()
@@ -103,10 +103,10 @@ func (l *lives) command() (*exec.Cmd, *bytes.Buffer, error) {
 		return nil, nil, err
 	}
 	command := exec.Command(self)
-	errors := &bytes.Buffer{}
+	complaints := &bytes.Buffer{}
 	command.Env = append(os.Environ(), workerEnv+"="+string(text))
-	command.Stderr = errors
-	return command, errors, nil
+	command.Stderr = complaints
+	return command, complaints, nil
 }
 
 // follow brings orders and hears what becomes of them until the process is gone.

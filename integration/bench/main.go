@@ -35,16 +35,7 @@ type run struct {
 }
 
 func main() {
-	switch dir := os.Getenv(providerEnv); {
-	case os.Getenv(workerEnv) != "":
-		os.Exit(workerMain())
-	case dir != "":
-		if err := serve(dir); err != nil {
-			fmt.Fprintln(os.Stderr, "provider:", err)
-			os.Exit(1)
-		}
-		return
-	}
+	beChild()
 	r := &run{out: os.Stdout}
 	k := kills{atOnce: 4, limit: 4 * time.Minute}
 	var callers, dir string
@@ -68,6 +59,21 @@ func main() {
 	if err := r.all(callers, dir, k); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
+	}
+}
+
+// beChild is main of a process that another one has started for a part of the
+// work, and returns in the others.
+func beChild() {
+	switch dir := os.Getenv(providerEnv); {
+	case os.Getenv(workerEnv) != "":
+		os.Exit(workerMain())
+	case dir != "":
+		if err := serve(dir); err != nil {
+			fmt.Fprintln(os.Stderr, "provider:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 }
 

@@ -111,11 +111,13 @@ func startRiver(db *sql.DB, worker *chargeWorker) (*river.Client[*sql.Tx], error
 	workers := river.NewWorkers()
 	river.AddWorker(workers, worker)
 	client, err := river.NewClient(riversqlite.New(db), &river.Config{
-		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 100}},
-		Workers:       workers,
-		Logger:        logger,
-		RetryPolicy:   soon{},
-		FetchCooldown: river.FetchCooldownMin, // by default a job waits for up to 100 ms
+		Queues:      map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 100}},
+		Workers:     workers,
+		Logger:      logger,
+		RetryPolicy: soon{},
+		// By default a job waits for 50 ms here, which is how often this driver
+		// looks for notifications, and is fetched every 100 ms at most.
+		FetchCooldown: river.FetchCooldownMin, FetchPollInterval: 5 * time.Millisecond,
 		// A job that was being worked on when its process died is found after
 		// this; by default after an hour. It must be longer than JobTimeout.
 		JobTimeout:           attemptTimeout,
