@@ -32,6 +32,7 @@ type run struct {
 	round    time.Duration
 	work     time.Duration // of the provider, while speed is measured
 	provider *provider
+	only     string // part of the names of what is compared; empty: all
 }
 
 func main() {
@@ -51,6 +52,7 @@ func main() {
 	flag.DurationVar(&k.work, "kill-work", 40*time.Millisecond, "how long the provider works on a request in the second table")
 	flag.Float64Var(&k.faults, "faults", 0.2, "share of arrivals that fail in the second table")
 	flag.Uint64Var(&k.seed, "seed", 17, "of faults and lives in the second table")
+	flag.StringVar(&r.only, "only", "", "compare only what has this in its name (and http.Client in the first table)")
 	flag.StringVar(&dir, "dir", "", "where files are made (a temporary folder if empty)")
 	flag.Parse()
 	var stop context.CancelFunc
@@ -90,7 +92,7 @@ func (r *run) all(callers, dir string, k kills) error {
 		return err
 	}
 	if k.kills > 0 {
-		rows, err := r.kill(k, chosen(func(k kind) bool { return k.kills }))
+		rows, err := r.kill(k, chosen(func(k kind) bool { return k.kills && strings.Contains(k.name, r.only) }))
 		if err != nil {
 			return err
 		}
@@ -124,7 +126,9 @@ func (r *run) speedTable(callers int) error {
 	if r.provider, err = startProvider(r.dir, r.work); err != nil {
 		return err
 	}
-	rows, err := r.speeds(callers, chosen(func(k kind) bool { return k.speed }))
+	rows, err := r.speeds(callers, chosen(func(k kind) bool {
+		return k.speed && (strings.Contains(k.name, r.only) || k.name == kinds[0].name)
+	}))
 	if end := r.provider.close(); err == nil {
 		err = end
 	}
