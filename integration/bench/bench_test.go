@@ -41,7 +41,7 @@ func TestSpeeds(t *testing.T) {
 	require.NoError(t, r.speedTables("4"))
 	t.Log("\n" + out.String())
 	for _, k := range chosen(func(k kind) bool { return k.speed }) {
-		assert.Equal(t, 1, strings.Count(out.String(), "\n"+k.name+"  "), k.name)
+		assert.Equal(t, 1, strings.Count(out.String(), "\n| "+k.name+" "), k.name)
 		assert.NotContains(t, out.String(), k.module+" unknown")
 	}
 	require.Error(t, r.speedTables("1,x"))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -134,10 +135,10 @@ func (end *ending) count(ledger *faultinjection.Ledger, l *lives) error {
 
 func (r *run) printKills(k kills, rows []killed) {
 	fmt.Fprintf(r.out, "\n%d orders, %d at a time, at most %d kills, %.0f %% of arrivals fail, seed %d\n\n", k.orders, k.callers, k.kills, 100*k.faults, k.seed)
-	fmt.Fprintf(r.out, "%-35s %21s   %s\n", "", "brought until answered", "brought until accepted")
-	fmt.Fprintf(r.out, "%-35s %6s %10s %5s   %6s %10s %10s %8s %8s\n", "", "kills", "duplicates", "lost", "kills", "duplicates", "never made", "unknown", "s after")
+	fmt.Fprintf(r.out, "| %-34s | until answered: kills | duplicates | lost | until accepted: kills | duplicates | never charged | unknown | end after, s |\n", "")
+	fmt.Fprintf(r.out, "|%s|--:|--:|--:|--:|--:|--:|--:|--:|\n", strings.Repeat("-", 36))
 	for _, row := range rows {
-		fmt.Fprintf(r.out, "%-35s %6d %10d %5d   %6d %10d %10d %8d %8.1f\n", row.kind.name,
+		fmt.Fprintf(r.out, "| %-34s | %21d | %10d | %4d | %21d | %10d | %13d | %7d | %12.1f |\n", row.kind.name,
 			row.again.kills, row.again.duplicates, row.again.lost+row.again.unknown,
 			row.once.kills, row.once.duplicates, row.once.lost, row.once.unknown, row.once.after.Seconds())
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,7 +117,8 @@ func median(rounds int, of func(round int) float64) float64 {
 }
 
 func (r *run) printSpeeds(callers int, rows []speed) {
-	fmt.Fprintf(r.out, "\n%-33s %9s %8s %19s %9s %9s %8s\n", fmt.Sprintf("%d callers", callers), "calls/s", "ratio", "its spread", "p50 ms", "p99 ms", "allocs")
+	fmt.Fprintf(r.out, "\n| %-30s | calls/s | ratio |     its spread | p50 ms | p99 ms | allocations |\n", fmt.Sprintf("%d at a time", callers))
+	fmt.Fprintf(r.out, "|%s|--:|--:|--:|--:|--:|--:|\n", strings.Repeat("-", 32))
 	for _, row := range rows {
 		ratio := func(i int) float64 { return row.loads[i].perSecond() / rows[0].loads[i].perSecond() }
 		low, high := ratio(0), ratio(0)
@@ -126,7 +128,7 @@ func (r *run) printSpeeds(callers int, rows []speed) {
 		ms := func(q float64) float64 {
 			return median(r.rounds, func(i int) float64 { return float64(row.loads[i].quantile(q).Microseconds()) / 1e3 })
 		}
-		fmt.Fprintf(r.out, "%-33s %9.0f %8.3f %9.3f-%9.3f %9.2f %9.2f %8.0f\n", row.kind.name,
+		fmt.Fprintf(r.out, "| %-30s | %7.0f | %5.2f | %5.2f to %5.2f | %6.1f | %6.1f | %11.0f |\n", row.kind.name,
 			median(r.rounds, func(i int) float64 { return row.loads[i].perSecond() }), median(r.rounds, ratio), low, high,
 			ms(0.5), ms(0.99), median(r.rounds, func(i int) float64 { return row.loads[i].allocs }))
 	}
