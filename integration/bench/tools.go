@@ -30,7 +30,7 @@ var kinds = []kind{
 	{"stripe-go", "github.com/stripe/stripe-go/v85", openStripe, true, true},
 	{"DBOS, key minted in the step", "github.com/dbos-inc/dbos-transact-golang", openDBOS(false, false), false, true},
 	{"DBOS, key is the workflow's id", "github.com/dbos-inc/dbos-transact-golang", openDBOS(true, false), true, true},
-	{"the same with synced commits", "", openDBOS(true, true), true, false},
+	{"DBOS, commits synced", "", openDBOS(true, true), true, false},
 	{"River, key minted in the worker", "github.com/riverqueue/river", openRiver(false), false, true},
 	{"River, key in the job's args", "github.com/riverqueue/river", openRiver(true), true, true},
 	{"idem", "", openIdem, true, true},
