@@ -20,6 +20,17 @@ func mint(string) string { return uuid.NewString() }
 // ofOrder makes the same key for each call of an order, in every process.
 func ofOrder(order string) string { return uuid.NewSHA1(uuid.NameSpaceURL, []byte(order)).String() }
 
+// asks makes one call of client for each order, with a key of its own.
+func asks(url string, client *http.Client) func(order string) error {
+	return func(order string) error {
+		req, err := newRequest(context.Background(), url, order, mint(order))
+		if err != nil {
+			return err
+		}
+		return charged(client.Do(req))
+	}
+}
+
 func closer(transport *http.Transport) func() error {
 	return func() error {
 		transport.CloseIdleConnections()
@@ -33,13 +44,7 @@ func openBare(s site) (*tool, error) {
 	transport := base()
 	client := &http.Client{Transport: transport, Timeout: attemptTimeout}
 	return &tool{
-		ask: func(order string) error {
-			req, err := newRequest(context.Background(), s.url, order, mint(order))
-			if err != nil {
-				return err
-			}
-			return charged(client.Do(req))
-		},
+		ask:   asks(s.url, client),
 		close: closer(transport),
 	}, nil
 }
@@ -75,13 +80,7 @@ func openFailsafe(s site) (*tool, error) {
 	policy := failsafehttp.NewRetryPolicyBuilder().WithBackoff(minWait, maxWait).WithMaxRetries(retries).Build()
 	client := &http.Client{Transport: failsafehttp.NewRoundTripper(transport, policy)}
 	return &tool{
-		ask: func(order string) error {
-			req, err := newRequest(context.Background(), s.url, order, mint(order))
-			if err != nil {
-				return err
-			}
-			return charged(client.Do(req))
-		},
+		ask:   asks(s.url, client),
 		close: closer(transport),
 	}, nil
 }
