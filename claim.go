@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
@@ -130,14 +131,17 @@ func requestText(in Intent, salt []byte) string {
 // differs says by what a call is another request than the one that its name
 // stands for, and what would help.
 func (x *exchange) differs(got Intent) string {
-	const own = "only a request of its own has a name of its own"
+	own := "another effect needs another name"
+	if got.State == StateRejected {
+		own += ", and another try at this one a renewal (WithRenewal)"
+	}
 	switch {
 	case got.Method != x.want.Method:
 		return "the method differs; " + own
 	case got.URL != x.want.URL:
 		return "the URL differs; " + own
 	}
-	const help = "if both mean the same, give it the same bytes each time, or say what counts of a body (Transport.Fingerprint); if not, " + own
+	help := "if both mean the same, give it the same bytes each time, or say what counts of a body (Transport.Fingerprint); if not, " + own
 	was, err := x.t.asRequest(x.ctx, got)
 	if got.Request == nil || x.want.Request == nil || err != nil {
 		return "the body differs, or the query or a header that counts; " + help
@@ -168,7 +172,14 @@ func (x *exchange) busy(got Intent, why error) *answer {
 }
 
 // noClaim ends a call that could not claim its intent.
-func (x *exchange) noClaim(err error) *answer { return x.unsent(x.leftOrJournal(err)) }
+func (x *exchange) noClaim(err error) *answer {
+	err = x.leftOrJournal(err)
+	if x.ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+		x.t.journalFailed(x.ctx, "an operation could not be journaled, and was not sent",
+			slog.String("operation", x.want.Operation), slog.String("provider", x.want.Provider), slog.String("err", err.Error()))
+	}
+	return x.unsent(err)
+}
 
 // unsent ends a call that has claimed nothing: nothing was sent by it.
 func (x *exchange) unsent(err error) *answer {

@@ -18,7 +18,11 @@ const (
 )
 
 // CrashPoints returns the points at which Transport.CrashPoint is called, in the
-// order of an operation's life.
+// order of an operation's life: begin (before it is journaled), begun (it is
+// durable), count (before a resend is counted), send (nothing of the attempt was
+// sent), written (its header was), answered, record (before its end is recorded),
+// recorded, wait (before the next one), tell and told (around OnSettled). A call
+// that settles at its first attempt passes neither count nor wait.
 func CrashPoints() []string {
 	return slices.Clone(crashPoints)
 }

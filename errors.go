@@ -16,7 +16,9 @@ var (
 	// another call of the same operation.
 	ErrNotSent = errors.New("not sent")
 	// ErrUnknownOutcome means anything else: it may have executed, or may yet.
-	// Never read it as failed. Call again, resume, look it up, or decide.
+	// Never read it as failed. Call again, resume, look it up, or decide. Together
+	// with ErrJournal, where Lookup has no such operation, only calling again
+	// goes on with it: it may not be recorded.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 )
 

@@ -189,7 +189,7 @@ func (b *countedBody) Close() error { *b.closed++; return nil }
 
 // The error of a mismatch says what differs, and what would help.
 func TestMismatch_SaysWhatDiffers(t *testing.T) {
-	const hint, own = "Transport.Fingerprint", "a name of its own"
+	const hint, own = "Transport.Fingerprint", "another name"
 	for name, test := range map[string]struct {
 		change func(req *http.Request)
 		says   string

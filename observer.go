@@ -9,7 +9,8 @@ import (
 // hooks are called by the goroutine that does the work, so they should be
 // quick; they cannot change what happens, and they never see keys' uses,
 // bodies, queries or credentials beyond the intent's public fields. They may
-// be called concurrently.
+// be called concurrently. Calls that send nothing are not told of: those that
+// were refused, or answered from the journal.
 type Observer struct {
 	// Recorded is called when an intent was made and is durable, before its
 	// first send.

@@ -42,6 +42,10 @@ func WithScope(ctx context.Context, scope string) context.Context {
 // generation and not two. While it is not certain that nothing was executed
 // under the key, the renewal is refused. The key is that of Result.Intent or
 // [OperationError]; an empty one means no renewal.
+//
+// The first request, called once more, is not the newest generation's: it is
+// refused with ErrMismatch. After a restart look the operation up and go on from
+// its newest generation, whose Renews is the key for this call again.
 func WithRenewal(ctx context.Context, key string) context.Context {
 	return context.WithValue(ctx, renewKey{}, key)
 }
@@ -49,7 +53,8 @@ func WithRenewal(ctx context.Context, key string) context.Context {
 // WithResult asks for the journal's side of the story: *r is set before
 // RoundTrip returns, with an error or without, whatever SDK is in between. It
 // is set by journaled requests and by refusals only, so a GET that follows does
-// not overwrite it. Use one Result per goroutine.
+// not overwrite it; of several journaled requests the last one does. Use one Result
+// per goroutine.
 func WithResult(ctx context.Context, r *Result) context.Context {
 	return context.WithValue(ctx, resultKey{}, r)
 }
@@ -64,8 +69,10 @@ type Result struct {
 	err *OperationError
 }
 
-// Err is nil when the intent is final or its answer is still streaming, and
-// for the zero Result; else it is an [*OperationError].
+// Err is nil when the call has the final answer or one that is still streaming,
+// and for the zero Result; else it is an [*OperationError]. A final intent does
+// not make it nil: with ErrNotKept the answer is not there to be given again, and
+// with ErrMismatch the intent is what the name stands for, not this call's.
 func (r Result) Err() error {
 	if r.err == nil {
 		return nil

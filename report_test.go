@@ -29,6 +29,34 @@ func (unwritable) ClaimDue(context.Context, time.Time, Filter) ([]Intent, time.T
 	return nil, time.Time{}, errors.New("disk full")
 }
 
+// refusing is a journal that takes nothing.
+type refusing struct{ Journal }
+
+func (refusing) Begin(context.Context, Intent) (Intent, bool, error) {
+	return Intent{}, false, fmt.Errorf("%w: disk full", ErrJournal)
+}
+
+func TestAJournalThatTakesNothingIsReported(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		var log bytes.Buffer
+		r := newRig(t)
+		r.transport.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		r.transport.Journal = refusing{r.transport.Journal}
+		for i := range 25 {
+			_, _, err := r.do(t.Context(), fmt.Sprintf("order-%d", i), orderBody(i))
+			require.ErrorIs(t, err, ErrJournal)
+			time.Sleep(100 * time.Millisecond)
+		}
+		left, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _, err := r.do(left, "order-0", orderBody(0))
+		require.Error(t, err)
+		assert.Equal(t, 3, strings.Count(log.String(), "could not be journaled"))
+		assert.Contains(t, log.String(), "more=9")
+		assert.Empty(t, r.arrivals())
+	})
+}
+
 // A journal that fails for a while is told of once a second, with how often it
 // failed meanwhile; each caller is told.
 func TestAFailingJournalIsReportedOnceASecond(t *testing.T) {

@@ -48,7 +48,7 @@ func refusal(in Intent, class, why error) *OperationError {
 	text := "refused, nothing was sent"
 	switch {
 	case class == ErrUnknownOutcome && in.State == "":
-		text = "refused, this call sent nothing; what became of earlier calls could not be read from the journal"
+		text = "nothing was sent by this call, and whether the operation is recorded could not be read from the journal: call it again"
 	case class == ErrUnknownOutcome:
 		text = "refused, this call sent nothing; but the operation is " + string(in.State) + ", and may have been executed"
 	case class == nil:

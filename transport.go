@@ -69,12 +69,14 @@ type Transport struct {
 	Scope string
 	// Operation refines the name from the context ("" if none), such as by the
 	// request's path. It must give the same name for the same request after a
-	// restart. nil means the name as it is.
+	// restart; Lookup and the like take the refined one. nil means the name as it
+	// is.
 	Operation func(req *http.Request, name string) string
 	// Key derives the key of a named operation's new generation from the
 	// intent's Scope, Operation and Generation, such as [DeriveKeys] does. It
-	// must give the same key for the same three. nil means random UUIDv4, as
-	// unnamed operations always have.
+	// must give the same key for the same three. It wins over a key that the
+	// request came with, unless the provider issues keys: an SDK's is new on every
+	// replica. nil means random UUIDv4, as unnamed operations always have.
 	Key func(in Intent) string
 	// Fingerprint returns what two calls of an operation must have in common of
 	// their bodies, where equal calls may have other bytes: the order of a map, the
