@@ -125,7 +125,9 @@ func TestO20_PoisonIsHeldAndTheOthersAreFinished(t *testing.T) {
 						}
 						assert.Equal(t, tries, r.lookup(deadly).Attempts)
 						r.awaitIdle()
-						if start >= 2 {
+						// Mostly at the second start: those that began just before the process
+						// died look like its killer, and on a busy machine they are several.
+						if start > defaultMaxDeaths {
 							require.Equal(t, n-1, r.settled(names), "start %d", start)
 						}
 					}
