@@ -22,7 +22,9 @@ var inFlightByRetryAfter = Signal{Status: http.StatusConflict, Header: Marker{He
 // server means nothing by them:
 //
 //   - 409 with a Retry-After header: the key is being worked on now. A plain 409
-//     is not that, since it is most servers' word for a business conflict.
+//     is not that, since it is most servers' word for a business conflict; after
+//     an attempt that may have been executed it is held for a person. Where yours
+//     means it so, say it with Overlap or InFlight on a [Contract.Clone].
 //   - Idempotent-Replayed: true: the answer comes from the store. The value
 //     counts, since some servers always send the header.
 //

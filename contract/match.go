@@ -30,6 +30,9 @@ func (c *Contract) Resolve(req *http.Request) *Contract {
 // original does. For a gateway that serves under another prefix, set Paths on
 // the copy.
 //
+// A request to a host that no contract is bound to goes out without a key. A
+// transport for one server alone leaves At out, so that a mistyped host cannot.
+//
 // Without hosts the copy takes no request at all, so that an empty setting does
 // not bind it to every server. A host that is none is found by
 // [Contract.Validate].
