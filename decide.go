@@ -37,8 +37,9 @@ func (c *Client) Release(ctx context.Context, seen Intent, by, note string) (Int
 }
 
 // ReleaseExpired lets an intent go on that is held: expired, or unknown and as
-// old, as a call that was refused for it has left it, and restarts the key's life. The provider may have forgotten the key, so this MAY EXECUTE A
-// SECOND TIME: look at the provider's side first.
+// old, as a call that was refused for it has left it, and restarts the key's
+// life. The provider may have forgotten the key, so this MAY EXECUTE A SECOND
+// TIME: look at the provider's side first.
 func (c *Client) ReleaseExpired(ctx context.Context, seen Intent, by, note string) (Intent, error) {
 	return c.decide(ctx, seen, by, note, func(next *Intent, rules *contract.Contract, now time.Time) string {
 		held := seen.State == StateHeld && seen.HoldReason == HoldExpired

@@ -43,9 +43,9 @@ type Journal interface {
 	// A withdrawn row whose body was pruned takes want's request when the
 	// fingerprint fits, with the row's key where that is in it. So does a row of a
 	// journal that keeps no request bodies, for this call; one that is held for it
-	// ([HoldBodyNotKept]) is pending or unknown again. A claimed row without an adopted key of which nothing
-	// can have executed (no Doubt, FirstSent zero) takes want's Credential,
-	// where want has one.
+	// ([HoldBodyNotKept]) is pending or unknown again. A claimed row without an
+	// adopted key of which nothing can have executed (no Doubt, FirstSent zero)
+	// takes want's Credential, where want has one.
 	//
 	// want.Renews names the key of the generation to supersede: if the newest
 	// generation has that key and is rejected or withdrawn and not owned by a
