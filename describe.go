@@ -54,7 +54,10 @@ func (t *Transport) newExchange(req *http.Request, c *contract.Contract) (*excha
 	if err != nil {
 		return x, err
 	}
-	if name != "" && t.Key != nil && keys && c.Form != contract.Issued {
+	if key != "" && name != "" && t.Key != nil && c.Form != contract.Issued && signedBy(req.Header) == "" {
+		if err := x.unusedKey(key); err != nil {
+			return x, err
+		}
 		key = "" // an SDK mints one for each call: on another replica it would be another one
 	}
 	switch {
@@ -73,6 +76,25 @@ func (t *Transport) newExchange(req *http.Request, c *contract.Contract) (*excha
 		t.tellOnce(req)
 	}
 	return x, x.describe(key)
+}
+
+// unusedKey refuses a key that another operation has already been sent under, and
+// may have been executed: the request is that one's, under another name.
+func (x *exchange) unusedKey(key string) error {
+	if x.t.Journal == nil || x.req.URL == nil {
+		return nil // refused for it below
+	}
+	want := Intent{Scope: x.want.Scope, Adopted: adoptedIdentity(x.want.Scope, x.req, key, x.contract)}
+	found, class := x.t.standing(x.ctx, want)
+	switch {
+	case found.State == "" && class == ErrNotSent, found.Operation == x.want.Operation && found.Scope == x.want.Scope,
+		found.State == StateRejected, found.State == StateWithdrawn:
+		return nil
+	case found.State == "":
+		return fmt.Errorf("%w: whether another operation has the request's key could not be read", ErrJournal)
+	}
+	x.want.Adopted = want.Adopted
+	return fmt.Errorf("%w: the key that came with the request belongs to operation %q, which is %s", ErrMismatch, found.Operation, found.State)
 }
 
 // callersKey is the key that the caller or an SDK set; empty: none.
@@ -241,7 +263,9 @@ func (x *exchange) newKey() (string, error) {
 		switch {
 		case err == nil:
 			in.Generation = newest.Generation + 1
-		case !errors.Is(err, ErrNotFound):
+		case errors.Is(err, ErrNotFound): // this would be the first generation's key once more, for another request
+			return "", errors.New("this journal does not know the operation that WithRenewal renews, so Transport.Key cannot derive the next key: renew it where it was made")
+		default:
 			return "", err
 		}
 	}

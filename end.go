@@ -312,6 +312,7 @@ func (x *exchange) stream(v verdict, done *Attempt, s sent) *answer {
 		x.in = recorded
 	}
 	in := shown(x.in)
+	s.header = s.header.Clone() // the caller has the response's from now on
 	body := s.resp.Body.(*openBody)
 	cancel := s.cancel
 	body.ended = func(clean bool) {

@@ -33,6 +33,7 @@ type exchange struct {
 	resumed    bool                                         // no caller waits: one attempt
 	sent       func()                                       // told when the attempt is on the wire; nil: nobody
 	hop        *Intent                                      // the intent as the redirect left it
+	same       identity                                     // of a hop: the first request's
 	target     *url.URL                                     // where the hop goes; nil: the stored URL
 	targetHost string                                       // the Host header there, where it is not the URL's
 	hops       int                                          // followed by ourselves

@@ -42,8 +42,9 @@ type SQLiteOptions struct {
 	Sealer Sealer
 	// NoRequestBodies keeps request bodies out of the files, for those who may
 	// not store them. What a call leaves open can then be sent by another call
-	// of the operation only, with the same request: Resume holds it
-	// ([HoldBodyNotKept]), and Prepare is refused. False means that they are kept.
+	// of the operation only, with the same bytes, whatever Transport.Fingerprint
+	// compares: a digest of them is stored. Resume holds it ([HoldBodyNotKept]), and
+	// Prepare is refused. False means that they are kept.
 	NoRequestBodies bool
 	// NoResponseBodies keeps the bodies of answers out: a later call of a final
 	// operation is told how it ended, and [ErrNotKept]. False means that they are
@@ -245,7 +246,8 @@ func (j *SQLiteJournal) Prune(ctx context.Context, before time.Time) (int, error
 
 // Forget removes settled operations whole, tombstones included, and returns how
 // many rows went. It does so only when told. Afterwards a call of the same
-// operation is a new one: it gets a new key and may execute again. So choose an
+// operation is a new one: it gets a new key (with Transport.Key the first one
+// again) and may execute again. So choose an
 // instant before which lies nothing that anybody will call again; before is
 // exclusive. Prune is for keeping the file small.
 //

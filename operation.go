@@ -59,7 +59,8 @@ func WithResult(ctx context.Context, r *Result) context.Context {
 	return context.WithValue(ctx, resultKey{}, r)
 }
 
-// Result is what the journal knows at the end of a call.
+// Result is what the journal knows at the end of a call. Callers that waited for
+// one answer share what it points to: do not change it.
 type Result struct {
 	Intent       Intent // as recorded, or as last seen where nothing was recorded
 	Recorded     bool   // the end is in the journal; false: it could not be stored, or the call was refused
@@ -97,6 +98,7 @@ type answered struct {
 	call     *call
 	contract *contract.Contract
 	request  *StoredRequest // of a redirect that the next hop may follow; its journal may not have the body
+	same     identity       // of its operation
 }
 
 func answeredFrom(resp *http.Response) *answered {

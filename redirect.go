@@ -17,6 +17,7 @@ func (t *Transport) hopExchange(req *http.Request, hop *answered) *exchange {
 		t: t, ctx: req.Context(), req: req, contract: hop.contract, call: hop.call,
 		want:   Intent{ID: in.ID, Scope: in.Scope, Operation: in.Operation, Fingerprint: in.Fingerprint, Request: hop.request},
 		hop:    &in,
+		same:   hop.same,
 		target: req.URL, targetHost: otherHost(req),
 	}
 }

@@ -330,6 +330,9 @@ func digestRequest(sum []byte, req *http.Request, query string, body []byte, c *
 		d.field(host)
 	}
 	d.bytes(body)
+	if c != nil && c.Form == contract.Issued && c.Key.Header != "" { // it says what the request is about
+		d.headers(req.Header, []string{c.Key.Header})
+	}
 	if c != nil {
 		d.headers(req.Header, c.ScopeHeaders)
 	}
@@ -356,7 +359,7 @@ func (t *Transport) compared(req *http.Request, body []byte) ([]byte, error) {
 	shown.Body, shown.GetBody = http.NoBody, nil
 	same, err := t.Fingerprint(shown, bytes.Clone(body))
 	if err != nil {
-		return nil, fmt.Errorf("what counts of the body is not known (Transport.Fingerprint): %w", safe(err, hidden{req: req, secrets: t.Secrets}))
+		return nil, fmt.Errorf("what counts of the body is not known (Transport.Fingerprint): %w", safe(err, hidden{req: req, body: body, secrets: t.Secrets}))
 	}
 	return same, nil
 }

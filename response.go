@@ -40,7 +40,7 @@ func (a *answer) give(req *http.Request, x *exchange) (*http.Response, error) {
 	if a.resp == nil {
 		return nil, a.err
 	}
-	g := &given{marked: answered{result: a.result, call: x.call, contract: x.contract, request: a.request}}
+	g := &given{marked: answered{result: a.result, call: x.call, contract: x.contract, request: a.request, same: x.identity()}}
 	resp := a.resp
 	if !a.open {
 		g.resp = *a.resp

@@ -12,8 +12,10 @@ import (
 // Sealer seals what a journal stores of requests and answers
 // ([SQLiteOptions.Sealer]). [NewAESGCM] makes one; write another to have the
 // keys elsewhere. It is asked in the middle of writes, up to four times an
-// operation, so it must be fast and must not wait. It must be safe for
-// concurrent use.
+// operation, so it must be fast and must not wait. Where Seal fails, an operation
+// is refused, and one that has ended is recorded without its answer
+// ([ErrNotKept]), or is in doubt as if the answer was lost. A panic counts as a
+// failure. It must be safe for concurrent use.
 type Sealer interface {
 	// Seal encrypts and authenticates plaintext, and authenticates associated,
 	// which is not stored, under the current key, of which it returns the id: 1

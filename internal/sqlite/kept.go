@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 )
@@ -9,13 +11,16 @@ import (
 // be given as the answer.
 
 // notKeptHeader is the version byte before the header of a request whose body is
-// not kept. To who does not know of it the header is damaged.
+// not kept; a digest of that body follows. To who does not know of it the header
+// is damaged.
 const notKeptHeader = 3
 
 const (
 	holdBodyNotKept = "body_not_kept"
 	holdUnnamed     = "unnamed"
 )
+
+var errOtherBytes = errors.New("the body is not in the journal (SQLiteOptions.NoRequestBodies), and this call's is not, byte for byte, the one that was sent")
 
 var errPrepared = errors.New("what is prepared is sent from the journal, which keeps no request bodies (SQLiteOptions.NoRequestBodies)")
 
@@ -30,15 +35,17 @@ func (s *Store) mayPrepare(want *Row) error {
 // stored is a request as it is written into the row.
 func (t *transaction) stored(r *Row, q *Request) (*Request, error) {
 	if t.s.opts.NoRequestBodies && q != nil && len(q.Body) > 0 {
-		q = &Request{Target: q.Target, Host: q.Host, Header: append([]byte{notKeptHeader}, q.Header...)}
+		sum := sha256.Sum256(q.Body)
+		header := append(append([]byte{notKeptHeader}, sum[:]...), q.Header...)
+		q = &Request{Target: q.Target, Host: q.Host, Header: header}
 	}
 	return t.c.seal.request(r, q)
 }
 
 // sayNotKept reads the mark that stored has made.
 func (q *Request) sayNotKept() {
-	if q != nil && len(q.Header) > 0 && q.Header[0] == notKeptHeader {
-		q.Header, q.BodyNotKept = q.Header[1:], true
+	if q != nil && len(q.Header) > sha256.Size && q.Header[0] == notKeptHeader {
+		q.bodySum, q.Header, q.BodyNotKept = q.Header[1:1+sha256.Size], q.Header[1+sha256.Size:], true
 	}
 }
 
@@ -98,7 +105,22 @@ func (b *beginOp) complete(t *transaction, got *Row) error {
 		_, err = t.c.exec(restoreRequest, q.sum(), q.Target, q.Host, blob(q.Header), blob(q.Body), got.ID)
 		return err
 	}
+	// The fingerprint may leave out a part of the body, and does where the key
+	// stands in it.
+	if sum := sha256.Sum256(request.Body); !bytes.Equal(sum[:], got.Request.bodySum) {
+		b.err = fmt.Errorf("%w: %w", ErrNothingWritten, errOtherBytes)
+		return nil
+	}
 	got.Request.Body, got.Request.BodyNotKept = request.Body, false
+	if !t.s.opts.NoRequestBodies { // this handle keeps it
+		q, err := t.stored(got, got.Request)
+		if err != nil {
+			return err
+		}
+		if _, err := t.c.exec(restoreRequest, q.sum(), q.Target, q.Host, blob(q.Header), blob(q.Body), got.ID); err != nil {
+			return err
+		}
+	}
 	if got.State != held {
 		return nil
 	}

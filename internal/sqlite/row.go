@@ -51,6 +51,7 @@ type Request struct {
 	Header, Body []byte
 
 	BodyNotKept bool // Body is empty, and was not
+	bodySum     []byte
 }
 
 // Status is where an intent stands.

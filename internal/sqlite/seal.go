@@ -57,10 +57,35 @@ func (g *sealing) usePrintKey(key []byte) error {
 	return err
 }
 
+// guarded is a sealer whose panic is an error, since a write must come to an end.
+// What it says is not shown: it may be a key.
+func guarded(s Sealer) Sealer { return guardedSealer{s} }
+
+type guardedSealer struct{ sealer Sealer }
+
+func (g guardedSealer) Seal(plaintext, associated []byte) (key string, sealed []byte, err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("the Sealer panicked")
+		}
+	}()
+	return g.sealer.Seal(plaintext, associated)
+}
+
+// Open proves nothing about the value when it panics.
+func (g guardedSealer) Open(key string, sealed, associated []byte) (plaintext []byte, err error) {
+	defer func() {
+		if recover() != nil {
+			err = fmt.Errorf("%w here: the Sealer panicked", ErrSealed)
+		}
+	}()
+	return g.sealer.Open(key, sealed, associated)
+}
+
 // seal is a sealed value: the key's id with its length, and what the sealer
 // made.
 func seal(s Sealer, dst, plaintext, associated []byte) ([]byte, error) {
-	key, sealed, err := s.Seal(plaintext, associated)
+	key, sealed, err := guarded(s).Seal(plaintext, associated)
 	if err == nil && (key == "" || len(key) > longestKey) {
 		err = fmt.Errorf("the key id has %d bytes, not 1 to %d", len(key), longestKey)
 	}
@@ -76,7 +101,7 @@ func unseal(s Sealer, stored, associated []byte) ([]byte, error) {
 		return nil, errUnsealed
 	}
 	n := 1 + int(stored[0])
-	return s.Open(string(stored[1:n]), stored[n:], associated)
+	return guarded(s).Open(string(stored[1:n]), stored[n:], associated)
 }
 
 // bound is what a sealed column of the row is bound to: all that is written

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 )
 
 // Change is one update: the hot part of a row as it shall be.
@@ -88,7 +89,12 @@ func (u *updateOp) exec(t *transaction) error {
 		}
 	}
 	if u.Outcome != nil && final(u.State) {
-		if err := t.settle(u.ID, u.State, u.Outcome); err != nil {
+		err := t.settle(u.ID, u.State, u.Outcome)
+		if u.posted && errors.Is(err, errSeal) { // nobody waits who could be told: how it ended is worth more than the answer
+			t.s.chores.lost(err)
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
 	}
