@@ -99,7 +99,9 @@ func (g *growing) swift(when string) {
 	g.Helper()
 	slowest := time.Duration(g.slowest.Swap(0))
 	g.Logf("%s: main file %d KiB, log %d KiB, slowest write %v", when, g.size("")>>10, g.size("-wal")>>10, slowest)
-	assert.Less(g, slowest, time.Second, when)
+	if raceStep == 1 { // the race detector makes the engine some ten times as slow
+		assert.Less(g, slowest, time.Second, when)
+	}
 }
 
 func newGrowing(t *testing.T) *growing {
