@@ -34,7 +34,7 @@ func (s *Store) stats(tb testing.TB) Stats {
 }
 
 // copies makes so many rows like the one with the highest ID, after a gap.
-func (s *Store) copies(tb testing.TB, n, gap int) {
+func (s *Store) copies(tb testing.TB, n int, gap int64) {
 	tb.Helper()
 	c, err := openWriter(s.path)
 	require.NoError(tb, err)
