@@ -59,6 +59,10 @@ type Life struct {
 	Number    int    // 1, 2, ...
 	Operation string // of this run; the server names effects by it: see Server.Operation
 	Transport http.RoundTripper
+	// Context ends when the life is killed. What a life does after that counts
+	// for nothing: one that then comes to its end at once makes the exploration
+	// quicker.
+	Context context.Context
 	// CrashPoint is to be called at each point where the client may be killed.
 	CrashPoint func(point string)
 	Script     *Script // what was sent in this run
@@ -245,12 +249,16 @@ func (r *explored) live(number, n int) (points int, err error) {
 	}
 	var passed, dead atomic.Int64
 	l := r.life(number)
+	var kill context.CancelFunc
+	l.Context, kill = context.WithCancel(r.x.ctx)
+	defer kill()
 	l.Transport = mortal{&dead, r.script.Wrap(r.x.server.Transport())}
 	l.CrashPoint = func(point string) {
 		if at := passed.Add(1); dead.Load() == 0 && at == int64(n) {
 			dead.Store(1)
 			r.killed = append(r.killed, fmt.Sprintf("life %d killed at its point %d, %s", number, n, point))
 			r.broken = snapshot(here, next)
+			kill()
 		}
 	}
 	err = r.x.Life(l)
@@ -264,7 +272,7 @@ func (r *explored) dir(number int) string { return filepath.Join(r.root, strconv
 
 func (r *explored) life(number int) *Life {
 	return &Life{
-		Dir: r.dir(number), Number: number, Operation: r.name, Script: r.script, Ledger: r.x.ledger,
+		Dir: r.dir(number), Number: number, Operation: r.name, Context: r.x.ctx, Script: r.script, Ledger: r.x.ledger,
 		Transport: r.script.Wrap(r.x.server.Transport()), CrashPoint: func(string) {},
 	}
 }

@@ -39,7 +39,7 @@ func checkPair(out io.Writer) error {
 	case len(sends) < pairSends:
 		return fmt.Errorf("%d keyed sends of two processes in the trace, want %d", len(sends), pairSends)
 	}
-	p := powerCuts{dir: dir, seed: uint64(time.Now().UnixNano()), want: pairStates * 11 / 10}
+	p := powerCuts{dir: dir, seed: uint64(time.Now().UnixNano()), want: pairStates}
 	points, distinct, lost := p.open(calls)
 	switch {
 	case len(lost) > 0:
