@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,18 @@ import (
 // all that they left would take the most time otherwise.
 const perWorld = 500
 
+// inWorlds tries some worlds, as many at once as there are processors.
+func inWorlds(t *testing.T, n int, try func(t *testing.T, world int)) {
+	t.Run("worlds", func(t *testing.T) {
+		for world := range n {
+			t.Run(strconv.Itoa(world), func(t *testing.T) {
+				t.Parallel()
+				try(t, world)
+			})
+		}
+	})
+}
+
 // Two processes share a journal and are killed at random moments, while they
 // call, prepare and resume the same operations and others, at a provider that
 // loses a tenth of the requests and a tenth of the answers. Whatever they were
@@ -29,17 +42,20 @@ func TestKilledAtRandom(t *testing.T) {
 	n, patience := kills(t)
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("takes too long"))
 	defer cancel()
+	var mu sync.Mutex
 	killed, total := 0, killedCounts{}
-	for killed < n {
+	inWorlds(t, (n+perWorld-1)/perWorld, func(t *testing.T, world int) {
 		k := &killing{
-			killedWorld: newKilledWorld(t, rand.Uint64()), processes: 2, lives: (min(perWorld, n-killed) + 1) / 2,
+			killedWorld: newKilledWorld(t, rand.Uint64()), processes: 2, lives: (min(perWorld, n-world*perWorld) + 1) / 2,
 			maxLife: idleLife(t)*3/2 + 20*time.Millisecond,
 		}
 		report := k.mustRun(ctx)
 		require.Equal(t, k.processes*k.lives, report.Killed, "nobody ends before")
+		mu.Lock()
+		defer mu.Unlock()
 		killed += report.Killed
 		total.add(k.seen)
-	}
+	})
 	t.Logf("%d kills, %+v", killed, total)
 	assert.Greater(t, total.Works, n/4, "processes that came to work")
 	assert.Greater(t, total.Operations, n/2, "operations")
@@ -61,19 +77,22 @@ func TestKilledAtEachPoint(t *testing.T) {
 			points = append(points, fmt.Sprint(point, ":", pass+1))
 		}
 	}
+	var mu sync.Mutex
 	killed, total, at := 0, killedCounts{}, map[string]int{}
 	for i, share := range []int{n * 15 / 100, n * 85 / 100} { // and some more, since not all come to their point
-		for left := share; left > 0; left -= perWorld {
+		inWorlds(t, (share+perWorld-1)/perWorld, func(t *testing.T, world int) {
 			k := &killing{killedWorld: newKilledWorld(t, rand.Uint64()), processes: i + 1, calls: 6}
-			k.lives = (min(left, perWorld)/k.processes + len(points) - 1) / len(points) * len(points)
+			k.lives = (min(share-world*perWorld, perWorld)/k.processes + len(points) - 1) / len(points) * len(points)
 			died := k.dieAt(points)
 			report := k.mustRun(ctx)
+			mu.Lock()
+			defer mu.Unlock()
 			killed += report.Killed
 			total.add(k.seen)
 			for point, times := range died() {
 				at[point] += times
 			}
-		}
+		})
 	}
 	t.Logf("%d kills, %+v: %v", killed, total, at)
 	assert.GreaterOrEqual(t, killed, n, "kills")

@@ -2,12 +2,11 @@ package sqlite
 
 import (
 	"database/sql/driver"
-	"math"
 	"time"
 )
 
 const (
-	checkpointFrames = 1000 // 4 MiB of log: a stall of some milliseconds, after the callers were woken
+	checkpointFrames = 1000 // 4 MiB of log
 	backlogFrames    = 4000 // 16 MiB that a reader keeps from being copied
 	pruneEvery       = 50   // batches between two chunks
 	pruneRest        = time.Minute
@@ -25,7 +24,7 @@ type chores struct {
 	lostError error     // the last posted update that can never be written
 
 	behind bool       // a reader has let the log grow
-	aside  chan int64 // of the checkpoint beside the writer: what it left; nil: none runs
+	aside  chan int64 // of the checkpoint beside the writer: what it left; nil: there is none
 }
 
 func (c *chores) committed(batch []*item) {
@@ -49,8 +48,13 @@ func (c *chores) committed(batch []*item) {
 func (c *chores) lost(err error) { c.lostError = err }
 
 func (s *Store) choresDue() bool {
+	return s.checkpointDue() || s.chores.batches >= pruneEvery
+}
+
+// checkpointDue reports whether there is a log to copy, or to go on copying.
+func (s *Store) checkpointDue() bool {
 	c := &s.chores
-	return c.frames >= checkpointFrames || c.batches >= pruneEvery
+	return c.frames >= checkpointFrames && (c.aside == nil || len(c.aside) > 0)
 }
 
 // doChores runs with the token, after the callers were woken. What fails is
@@ -59,7 +63,7 @@ func (s *Store) doChores() {
 	if s.writer == nil {
 		return
 	}
-	if s.chores.frames >= checkpointFrames {
+	if s.checkpointDue() {
 		s.checkpoint()
 		return
 	}
@@ -72,59 +76,48 @@ func (s *Store) doChores() {
 	}
 }
 
-// checkpoint copies the log into the main file without waiting for readers. It
-// never shrinks the log: growing it again costs each sync.
+// checkpoint copies the log into the main file without waiting for readers, in
+// two steps: all of it on a connection of its own, beside the writer, which goes
+// on; and then what was written meanwhile, which is little, while everybody waits,
+// so that the log may begin anew. In one step everybody would wait for all of it.
+// It never shrinks the log: growing it again costs each sync.
 func (s *Store) checkpoint() {
 	c := &s.chores
-	if !s.mayCopy() {
-		c.frames, c.items = 0, 0
+	if c.aside == nil {
+		aside := make(chan int64, 1)
+		c.aside = aside
+		s.help(func() { aside <- s.checkpointAside() })
 		return
 	}
-	log, left, err := s.writer.checkpoint()
-	if err == nil && log > 0 && c.items > 0 {
-		actual := float64(log) / c.frames * c.perItem
-		c.perItem = min(max((c.perItem+actual)/2, 0.5), 50)
+	left := <-c.aside
+	c.aside = nil
+	if left <= backlogFrames {
+		log, rest, err := s.writer.checkpoint()
+		if err == nil && log > 0 && c.items > 0 {
+			actual := float64(log) / c.frames * c.perItem
+			c.perItem = min(max((c.perItem+actual)/2, 0.5), 50)
+		}
+		left = rest
 	}
 	c.frames, c.items = 0, 0
-	c.behind = err == nil && left > backlogFrames
-}
-
-// mayCopy reports whether what is to be copied is short enough to have
-// everybody wait for it. Where a reader has let the log grow it is not: once the
-// reader is gone, all of that is copied beside the writer, which goes on.
-func (s *Store) mayCopy() bool {
-	c := &s.chores
-	if c.aside != nil {
-		select {
-		case left := <-c.aside:
-			c.aside, c.behind = nil, left > backlogFrames
-		default:
-			return false
-		}
-	}
+	c.behind = left > backlogFrames
 	every := "PRAGMA wal_autocheckpoint=8000"
 	if c.behind {
 		every = "PRAGMA wal_autocheckpoint=0" // it would be within a COMMIT
 	}
 	_ = s.writer.text(every)
-	if !c.behind {
-		return true
-	}
-	aside := make(chan int64, 1)
-	c.aside = aside
-	s.help(func() { aside <- s.checkpointAside() })
-	return false
 }
 
-// checkpointAside returns how many frames it has left.
+// checkpointAside returns how many frames it has left. What it could not copy at
+// all is left to the writer.
 func (s *Store) checkpointAside() (left int64) {
 	c, err := openWriter(s.path)
 	if err != nil {
-		return math.MaxInt64
+		return 0
 	}
 	defer c.close()
 	if _, left, err = c.checkpoint(); err != nil {
-		return math.MaxInt64
+		return 0
 	}
 	return left
 }

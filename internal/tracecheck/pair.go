@@ -155,7 +155,7 @@ func (p powerCuts) share(calls []call) float64 {
 			all += kinds
 		}
 	}
-	return 1.7 * float64(p.want) / float64(max(all, 1)) // many are the same
+	return 1.5 * float64(p.want) / float64(max(all, 1)) // many are the same
 }
 
 // look opens the journal of a state. Before a key was sent there may be none.
