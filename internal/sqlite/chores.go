@@ -2,13 +2,15 @@ package sqlite
 
 import (
 	"database/sql/driver"
+	"math"
 	"time"
 )
 
 const (
-	checkpointFrames = 1000 // 4 MiB of log
+	checkpointFrames = 1000 // 4 MiB of log: a stall of some milliseconds, after the callers were woken
+	sharedFrames     = 400  // the same where many would wait for it, and its syncs are few among theirs
 	backlogFrames    = 4000 // 16 MiB that a reader keeps from being copied
-	pruneEvery       = 50   // batches between two chunks
+	pruneEvery       = 10   // batches between two chunks
 	pruneRest        = time.Minute
 )
 
@@ -24,7 +26,7 @@ type chores struct {
 	lostError error     // the last posted update that can never be written
 
 	behind bool       // a reader has let the log grow
-	aside  chan int64 // of the checkpoint beside the writer: what it left; nil: there is none
+	aside  chan int64 // of the checkpoint beside the writer: what it left; nil: none runs
 }
 
 func (c *chores) committed(batch []*item) {
@@ -48,13 +50,18 @@ func (c *chores) committed(batch []*item) {
 func (c *chores) lost(err error) { c.lostError = err }
 
 func (s *Store) choresDue() bool {
-	return s.checkpointDue() || s.chores.batches >= pruneEvery
+	c := &s.chores
+	return s.logIsLong() || c.batches >= pruneEvery
 }
 
-// checkpointDue reports whether there is a log to copy, or to go on copying.
-func (s *Store) checkpointDue() bool {
-	c := &s.chores
-	return c.frames >= checkpointFrames && (c.aside == nil || len(c.aside) > 0)
+// logIsLong reports whether the log is to be copied. What that takes grows with
+// it: most is the sync of the pages that it changes.
+func (s *Store) logIsLong() bool {
+	limit := float64(checkpointFrames)
+	if s.shared > 1 {
+		limit = sharedFrames
+	}
+	return s.chores.frames >= limit
 }
 
 // doChores runs with the token, after the callers were woken. What fails is
@@ -63,7 +70,7 @@ func (s *Store) doChores() {
 	if s.writer == nil {
 		return
 	}
-	if s.checkpointDue() {
+	if s.logIsLong() {
 		s.checkpoint()
 		return
 	}
@@ -76,48 +83,59 @@ func (s *Store) doChores() {
 	}
 }
 
-// checkpoint copies the log into the main file without waiting for readers, in
-// two steps: all of it on a connection of its own, beside the writer, which goes
-// on; and then what was written meanwhile, which is little, while everybody waits,
-// so that the log may begin anew. In one step everybody would wait for all of it.
-// It never shrinks the log: growing it again costs each sync.
+// checkpoint copies the log into the main file without waiting for readers. It
+// never shrinks the log: growing it again costs each sync.
 func (s *Store) checkpoint() {
 	c := &s.chores
-	if c.aside == nil {
-		aside := make(chan int64, 1)
-		c.aside = aside
-		s.help(func() { aside <- s.checkpointAside() })
+	if !s.mayCopy() {
+		c.frames, c.items = 0, 0
 		return
 	}
-	left := <-c.aside
-	c.aside = nil
-	if left <= backlogFrames {
-		log, rest, err := s.writer.checkpoint()
-		if err == nil && log > 0 && c.items > 0 {
-			actual := float64(log) / c.frames * c.perItem
-			c.perItem = min(max((c.perItem+actual)/2, 0.5), 50)
-		}
-		left = rest
+	log, left, err := s.writer.checkpoint()
+	if err == nil && log > 0 && c.items > 0 {
+		actual := float64(log) / c.frames * c.perItem
+		c.perItem = min(max((c.perItem+actual)/2, 0.5), 50)
 	}
 	c.frames, c.items = 0, 0
-	c.behind = left > backlogFrames
+	c.behind = err == nil && left > backlogFrames
+}
+
+// mayCopy reports whether what is to be copied is short enough to have
+// everybody wait for it. Where a reader has let the log grow it is not: once the
+// reader is gone, all of that is copied beside the writer, which goes on.
+func (s *Store) mayCopy() bool {
+	c := &s.chores
+	if c.aside != nil {
+		select {
+		case left := <-c.aside:
+			c.aside, c.behind = nil, left > backlogFrames
+		default:
+			return false
+		}
+	}
 	every := "PRAGMA wal_autocheckpoint=8000"
 	if c.behind {
 		every = "PRAGMA wal_autocheckpoint=0" // it would be within a COMMIT
 	}
 	_ = s.writer.text(every)
+	if !c.behind {
+		return true
+	}
+	aside := make(chan int64, 1)
+	c.aside = aside
+	s.help(func() { aside <- s.checkpointAside() })
+	return false
 }
 
-// checkpointAside returns how many frames it has left. What it could not copy at
-// all is left to the writer.
+// checkpointAside returns how many frames it has left.
 func (s *Store) checkpointAside() (left int64) {
 	c, err := openWriter(s.path)
 	if err != nil {
-		return 0
+		return math.MaxInt64
 	}
 	defer c.close()
 	if _, left, err = c.checkpoint(); err != nil {
-		return 0
+		return math.MaxInt64
 	}
 	return left
 }
