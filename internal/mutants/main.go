@@ -196,8 +196,7 @@ func (m mutant) plant(dir string) error {
 	if n := strings.Count(string(text), m.old); n != 1 {
 		return fmt.Errorf("its place stands %d times in %s, want once", n, m.file)
 	}
-	planted := strings.ReplaceAll(m.new, "OLD", m.old)
-	planted = strings.ReplaceAll(planted, "ON", fmt.Sprintf("(mistakeOn == %q)", m.name))
+	planted := strings.NewReplacer("OLD", m.old, "ON", fmt.Sprintf("(mistakeOn == %q)", m.name)).Replace(m.new)
 	changed := strings.Replace(string(text), m.old, planted, 1)
 	if err := os.WriteFile(path, []byte(changed), 0o644); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -350,6 +351,41 @@ func TestChoresKeepTheLogShort(t *testing.T) {
 	frames, err := c.column("PRAGMA wal_checkpoint(NOOP)", 1)
 	require.NoError(t, err)
 	assert.Less(t, frames, int64(2*checkpointFrames))
+}
+
+// Where callers share their commits, all of them wait for what is copied.
+func TestChoresKeepASharedLogShorter(t *testing.T) {
+	s := mustOpen(t, filepath.Join(t.TempDir(), "x.db"))
+	longest := func(callers int) (most float64) {
+		for round := range 100 / callers {
+			for free := false; !free; runtime.Gosched() { // after the chores of the last round
+				s.mu.Lock()
+				free = !s.busy
+				s.busy = true
+				s.mu.Unlock()
+			}
+			most = max(most, s.chores.frames)
+			var calls sync.WaitGroup
+			for caller := range callers {
+				calls.Go(func() {
+					row := newRow(fmt.Sprint(callers, "/", round, "/", caller))
+					row.Request.Body = make([]byte, 100_000)
+					_, _, err := s.Begin(t.Context(), row)
+					assert.NoError(t, err)
+				})
+			}
+			for waiting := 0; waiting < callers; runtime.Gosched() {
+				s.mu.Lock()
+				waiting = len(s.queue)
+				s.mu.Unlock()
+			}
+			s.handOver(nil)
+			calls.Wait()
+		}
+		return most
+	}
+	assert.Greater(t, longest(1), float64(2*sharedFrames), "who is alone pays for each sync of it alone")
+	assert.Less(t, longest(2), float64(2*sharedFrames))
 }
 
 func TestChoresPrune(t *testing.T) {
